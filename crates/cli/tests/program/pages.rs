@@ -1,9 +1,21 @@
 //! Help, manual pages and completions: one source, three forms, and what shells make of them.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::{env, fs};
 
 use crate::testenv::{COMMANDS, Env, installed, skip, text};
+
+/// What stands before the reference of commands.
+const PREFACE: &str = "\
+# Command line
+
+`netblt COMMAND --help` prints these texts, and `netblt man DIR` writes them as manual pages. This
+page is made from them, and a test compares it:
+`INSTA_UPDATE=always cargo test -p netblt-cli --test program pages::` renews it.
+All commands have the same [exit codes](exit-codes.md).
+";
 
 const NETWORKS: [&str; 2] = ["geo-satellite", "lte"];
 
@@ -64,7 +76,7 @@ fn plain(page: &str) -> String {
 
 fn page_of(env: &Env, name: &str) -> String {
     let file = format!("netblt {name}").trim_end().replace(' ', "-") + ".1";
-    std::fs::read_to_string(env.path("pages").join(&file)).expect(&file)
+    fs::read_to_string(env.path("pages").join(&file)).expect(&file)
 }
 
 #[test]
@@ -86,6 +98,35 @@ fn pages_have_the_options_that_help_has() {
         let (synopsis, _) = synopsis.split_once(".YS").expect("its end");
         assert_eq!(named(synopsis), expected, "SYNOPSIS of {name}");
     }
+}
+
+/// The reference of commands: what `--help` says of each, without the exit codes, which all have.
+fn reference(env: &Env) -> String {
+    let mut page = String::from(PREFACE);
+    for (name, help) in helps(env) {
+        let help = help.split("\nExit codes:\n").next().unwrap_or_default();
+        let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+        let name = format!("netblt {name}");
+        let help = help.join("\n");
+        page += &format!("\n## {}\n\n```text\n{}\n```\n", name.trim(), help.trim());
+    }
+    page
+}
+
+#[test]
+fn the_reference_is_what_help_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/command-line.md");
+    let made = reference(&Env::new());
+    if env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {
+        fs::write(&path, &made).expect("written");
+    }
+    let kept = fs::read_to_string(&path).unwrap_or_default();
+    let line = made.lines().zip(kept.lines()).position(|(made, kept)| made != kept);
+    assert!(
+        made == kept,
+        "docs/reference/command-line.md is not what help says, from line {line:?}; \
+         INSTA_UPDATE=always renews it"
+    );
 }
 
 #[test]
@@ -184,7 +225,7 @@ fn pages_read_well_at_80_columns() {
 fn bash_completes_networks_by_name() {
     let env = Env::new();
     let script = env.path("completions");
-    std::fs::write(&script, env.run(&["completions", "bash"]).exits(0).stdout).expect("a file");
+    fs::write(&script, env.run(&["completions", "bash"]).exits(0).stdout).expect("a file");
     let complete = |words: &[&str]| {
         let line = format!(
             ". {}; COMP_WORDS=(netblt {} ''); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); \
@@ -208,7 +249,7 @@ fn fish_and_zsh_complete_networks_and_files() {
     env.make_file("mine.toml", 1);
     if installed("fish") {
         let script = env.run(&["completions", "fish"]).exits(0).stdout;
-        std::fs::write(env.path("completions.fish"), script).expect("a file");
+        fs::write(env.path("completions.fish"), script).expect("a file");
         let complete = |line: &str| {
             let line = format!("source completions.fish; complete -C 'netblt {line}'");
             let mut command = Command::new("fish");
@@ -228,7 +269,7 @@ fn fish_and_zsh_complete_networks_and_files() {
     let offers = "{_alternative \"networks:network:(bufferbloat ";
     assert_eq!(script.text().matches(offers).count(), 4, "relay, tun, compare and simulate");
     if installed("zsh") {
-        std::fs::write(env.path("_netblt"), script.stdout).expect("a file");
+        fs::write(env.path("_netblt"), script.stdout).expect("a file");
         let mut command = Command::new("zsh");
         let output = command.args(["-n", "_netblt"]).current_dir(env.path("")).output();
         let output = output.expect("zsh ran");
@@ -246,7 +287,7 @@ fn manual_pages_come_from_the_same_source() {
     for name in ["netblt.1", "netblt-send.1", "netblt-receive.1", "netblt-bench.1", "netblt-demo.1"]
     {
         assert!(names.iter().any(|n| n == name), "{names:?}");
-        let page = std::fs::read_to_string(env.path("pages").join(name)).expect("a page");
+        let page = fs::read_to_string(env.path("pages").join(name)).expect("a page");
         if name != "netblt-demo.1" {
             assert!(page.contains("nobody answered at the ticket"), "{name} lacks the exit codes");
         }
