@@ -1,5 +1,8 @@
 //! House rules that a machine can check: reads every source file of the workspace.
 
+#[path = "tidy/prose.rs"]
+mod prose;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,277 @@
+//! How the pages for users read: README is short, sentences are short, and every link leads to a
+//! page. Tables, headings and blocks of code are no sentences.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use super::{none, root};
+
+/// Words of README, as `wc -w` counts them: it is a landing page.
+const README_WORDS: usize = 900;
+/// Words of a sentence: the mean of a page, and more than a sentence may have.
+const MEAN_WORDS: f64 = 18.0;
+const LONG_WORDS: usize = 40;
+/// Of a page's sentences, the share that may be longer.
+const LONG_SHARE: f64 = 0.02;
+/// Columns of a line of text; a table's row cannot be wrapped.
+const PAGE_COLUMNS: usize = 110;
+
+/// A sentence, and the line in which it begins.
+struct Sentence {
+    line: usize,
+    words: usize,
+    begins: String,
+}
+
+/// Lines of text in a row: a paragraph, or an item of a list.
+struct Block {
+    line: usize,
+    text: String,
+}
+
+/// README, the index and the guides, with their paths from the root.
+fn pages() -> Vec<(PathBuf, String)> {
+    let mut paths = vec![PathBuf::from("README.md"), PathBuf::from("docs/README.md")];
+    let guides = fs::read_dir(root().join("docs/guide")).expect("the guides").flatten();
+    let guides = guides.map(|entry| Path::new("docs/guide").join(entry.file_name()));
+    paths.extend(guides.filter(|path| path.extension().is_some_and(|end| end == "md")));
+    paths.sort();
+    assert!(paths.len() > 10, "the guides are elsewhere");
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(root().join(&path)).expect("a page");
+        (path, text)
+    };
+    paths.into_iter().map(read).collect()
+}
+
+/// The lines outside of blocks of code, with their numbers from 1.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut inside = false;
+    let numbered = text.lines().enumerate().map(|(at, line)| (at + 1, line));
+    numbered.filter(move |(_, line)| {
+        let fence = line.trim_start().starts_with("```");
+        inside ^= fence;
+        !inside && !fence
+    })
+}
+
+fn is_table(line: &str) -> bool {
+    line.starts_with('|')
+}
+
+/// The paragraphs and items of a page.
+fn blocks(text: &str) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut open = false;
+    let mut before = 0;
+    for (line, text) in lines(text) {
+        let words = text.trim();
+        let item = words.strip_prefix("- ").or_else(|| {
+            let (number, words) = words.split_once(". ")?;
+            number.bytes().all(|b| b.is_ascii_digit()).then_some(words)
+        });
+        let ends = words.is_empty() || words.starts_with('#') || is_table(words);
+        open &= !ends && item.is_none() && line == before + 1;
+        before = line;
+        if ends {
+            continue;
+        }
+        let words = item.unwrap_or(words);
+        if open && let Some(block) = blocks.last_mut() {
+            block.text += "\n";
+            block.text += words;
+        } else {
+            blocks.push(Block { line, text: words.to_owned() });
+            open = true;
+        }
+    }
+    blocks
+}
+
+/// The text without the addresses of links, and with a span of code as one word.
+fn plain(text: &str) -> String {
+    let mut plain = String::new();
+    for (at, part) in text.split('`').enumerate() {
+        match at % 2 {
+            0 => plain += part,
+            _ => plain.push_str("code"),
+        }
+    }
+    let mut words = String::new();
+    let mut rest = plain.as_str();
+    while let Some((before, behind)) = rest.split_once("](") {
+        words += before;
+        rest = behind.split_once(')').map_or("", |(_, rest)| rest);
+    }
+    words + rest
+}
+
+/// The sentences of a block: each ends with a full stop, a question mark or an exclamation mark
+/// before a blank.
+fn sentences(block: &Block) -> Vec<Sentence> {
+    let mut found: Vec<Sentence> = Vec::new();
+    let mut words: Vec<String> = Vec::new();
+    let (mut line, mut begins) = (block.line, block.line);
+    // Lines are counted in the text as it stands, where a link or code may be wrapped.
+    let text = plain(&block.text);
+    for part in text.split('\n') {
+        for word in part.split_whitespace() {
+            if words.is_empty() {
+                begins = line;
+            }
+            words.push(word.to_owned());
+            let end = word.trim_end_matches(['*', ')', '"', '_']);
+            if end.ends_with(['.', '?', '!']) && end.len() > 1 {
+                found.push(sentence(begins, &mut words));
+            }
+        }
+        line += 1;
+    }
+    if !words.is_empty() {
+        found.push(sentence(begins, &mut words));
+    }
+    found
+}
+
+fn sentence(line: usize, words: &mut Vec<String>) -> Sentence {
+    let is_word = |word: &&String| word.contains(char::is_alphanumeric);
+    let begins = words.iter().take(6).cloned().collect::<Vec<_>>().join(" ");
+    let sentence = Sentence { line, words: words.iter().filter(is_word).count(), begins };
+    words.clear();
+    sentence
+}
+
+#[test]
+fn readme_is_a_landing_page() {
+    let text = fs::read_to_string(root().join("README.md")).expect("README.md");
+    let words = text.split_whitespace().count();
+    assert!(words <= README_WORDS, "README.md: {words} words, and {README_WORDS} at most");
+}
+
+#[test]
+fn sentences_are_short() {
+    let mut offenders = Vec::new();
+    for (path, text) in pages() {
+        let path = path.display();
+        let all: Vec<Sentence> = blocks(&text).iter().flat_map(sentences).collect();
+        let words: usize = all.iter().map(|sentence| sentence.words).sum();
+        let mean = words as f64 / all.len().max(1) as f64;
+        if mean > MEAN_WORDS {
+            offenders.push(format!("{path}: a sentence has {mean:.1} words in the mean"));
+        }
+        let long: Vec<_> = all.iter().filter(|sentence| sentence.words > LONG_WORDS).collect();
+        if long.len() as f64 > LONG_SHARE * all.len() as f64 {
+            let told =
+                |s: &&Sentence| format!("{path}:{}: {} words: {} ...", s.line, s.words, s.begins);
+            offenders.extend(long.iter().map(told));
+        }
+    }
+    none("sentences are too long", &offenders);
+}
+
+#[test]
+fn pages_are_wrapped() {
+    let mut offenders = Vec::new();
+    for (path, text) in pages() {
+        for (line, text) in lines(&text) {
+            let columns = text.chars().count();
+            if columns > PAGE_COLUMNS && !is_table(text) && !text.starts_with("![") {
+                offenders.push(format!("{}:{line}: {columns} columns", path.display()));
+            }
+        }
+    }
+    none("lines are too long", &offenders);
+}
+
+/// The anchors of a page's headings, as GitHub makes them.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let heading = |(_, line): (usize, &str)| {
+        let title = line.trim_start_matches('#').strip_prefix(' ')?;
+        line.starts_with('#').then(|| anchor(title))
+    };
+    lines(page).filter_map(heading).collect()
+}
+
+fn anchor(title: &str) -> String {
+    let kept = |c: char| match c {
+        ' ' => Some('-'),
+        c if c.is_alphanumeric() || c == '-' || c == '_' => Some(c.to_ascii_lowercase()),
+        _ => None,
+    };
+    title.chars().filter_map(kept).collect()
+}
+
+/// Where the links of a line lead.
+fn links(line: &str) -> impl Iterator<Item = &str> {
+    line.split("](").skip(1).filter_map(|rest| rest.split(')').next())
+}
+
+/// Without `.` and `..`, which need not exist for a comparison.
+fn flat(path: &Path) -> PathBuf {
+    let mut flat = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(flat.pop()),
+            Component::CurDir => {}
+            part => flat.push(part),
+        }
+    }
+    flat
+}
+
+#[test]
+fn every_link_leads_to_a_page() {
+    let mut offenders = Vec::new();
+    let mut seen = 0;
+    for (path, text) in pages() {
+        for (line, text) in lines(&text) {
+            for link in links(text).filter(|link| !link.contains("://")) {
+                seen += 1;
+                let (page, part) = link.split_once('#').unwrap_or((link, ""));
+                let beside = path.parent().unwrap_or(Path::new(""));
+                let to = if page.is_empty() { path.clone() } else { flat(&beside.join(page)) };
+                let is_part = |page: String| part.is_empty() || anchors(&page).contains(part);
+                let there = match root().join(&to) {
+                    to if part.is_empty() => to.exists(),
+                    to => fs::read_to_string(to).is_ok_and(is_part),
+                };
+                if !there {
+                    offenders.push(format!("{}:{line}: {link}", path.display()));
+                }
+            }
+        }
+    }
+    none("a link leads nowhere", &offenders);
+    assert!(seen > 50, "only {seen} links were found: the pages are written another way");
+}
+
+/// The messages in the guide to troubleshooting are messages of the program.
+#[test]
+fn every_message_that_is_explained_exists() {
+    let path = "docs/guide/troubleshooting.md";
+    let page = fs::read_to_string(root().join(path)).expect(path);
+    let (_, messages) = page.split_once("\n## By message\n").expect("the messages");
+    // A message may be wrapped in the source.
+    let sources = super::sources().into_iter().filter(|(path, _)| path.contains("/src/"));
+    let sources: String = sources.map(|(_, text)| text.replace("\\\n", "\n")).collect();
+    let sources = sources.split_whitespace().collect::<Vec<_>>().join(" ");
+    let rows = messages.lines().filter_map(|line| line.strip_prefix("| `"));
+    let cited: Vec<&str> = rows.filter_map(|row| row.split('`').next()).collect();
+    let missing = cited.iter().filter(|message| !sources.contains(**message));
+    let offenders: Vec<String> = missing.map(|message| format!("{path}: {message}")).collect();
+    none("no source has this message", &offenders);
+    assert!(cited.len() > 20, "only {} messages were found", cited.len());
+}
+
+#[test]
+fn sentences_are_counted() {
+    let page = concat!(
+        "# T\n\nOne two `a b c` [four](x.md).\nFive\nsix: seven? No. 5\n\n",
+        "- Item one\n  goes on.\n1. Second.\n\n| a | b |\n\n```sh\nno words. Here.\n```\n",
+    );
+    let blocks = blocks(page);
+    let found: Vec<_> = blocks.iter().flat_map(sentences).map(|s| (s.line, s.words)).collect();
+    assert_eq!(found, [(3, 4), (4, 3), (5, 1), (5, 1), (7, 4), (9, 1)]);
+    assert_eq!(anchor("What limited a transfer?"), "what-limited-a-transfer");
+}
