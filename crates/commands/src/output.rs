@@ -560,7 +560,11 @@ fn headline(summary: &Summary, done: &str, passed: u64) -> String {
         n => format!("{} files", units::show_count(n)),
     };
     let verdict = if summary.verified { "verified" } else { "NOT verified" };
-    let size = units::show_bytes(summary.bytes);
+    let mut size = units::show_bytes(summary.bytes);
+    if summary.kept > 0 {
+        let kept = units::show_bytes(summary.kept);
+        size = format!("{size} ({kept} were there already)");
+    }
     let beside = [(summary.skipped, "left out"), (passed, "there already")];
     let beside = beside.iter().filter(|(count, _)| *count > 0);
     let beside: Vec<_> =
