@@ -477,10 +477,7 @@ impl Near<'_> {
 
 /// Where a far end keeps the parts of what it receives.
 pub(crate) fn kept_at(host: &str) -> String {
-    format!(
-        "what has arrived is kept on {host}, in .netblt-partial of the destination: the same copy \
-         goes on from there"
-    )
+    format!("partial files are on {host} in .netblt-partial; run the same command to resume")
 }
 
 /// What a far end is told of its part.
