@@ -11,9 +11,9 @@ use netblt_path::rng::Rng;
 use netblt_path::scenario::{self, Scenario};
 use netblt_proto::units::Rate;
 
-use crate::bout::{Halt, Run, Task};
-pub use crate::ground::Room;
 use crate::rival::{Rival, all};
+use crate::single_run::{Halt, Run, Task};
+pub use crate::testbed::Room;
 
 /// Where nothing is said, the link is busy for so long at its full rate.
 const FILL: Duration = Duration::from_secs(4);
@@ -29,7 +29,7 @@ pub struct Options {
     pub bytes: Option<u64>,
     /// Runs of each, at least 1.
     pub runs: u32,
-    /// What takes longer is ended, and told so.
+    /// A run that takes longer is ended, and reported as such.
     pub longest: Duration,
     /// From which the path's faults are drawn; each run has its own.
     pub seed: u64,
@@ -38,7 +38,7 @@ pub struct Options {
 /// The medians of one rival's runs on one path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Who.
+    /// The program.
     pub rival: Rival,
     /// How many runs count, and how many there were.
     pub counted: (usize, usize),
@@ -85,9 +85,9 @@ pub struct Table {
     pub path: Scenario,
     /// Bytes of the file.
     pub bytes: u64,
-    /// Who took part.
+    /// The programs that took part.
     pub rows: Vec<Row>,
-    /// Who did not, and why.
+    /// The programs that did not, and why.
     pub missing: Vec<(String, String)>,
 }
 
@@ -122,7 +122,8 @@ pub fn usual_paths() -> Vec<Scenario> {
     .collect()
 }
 
-/// All `paths`; whoever's name `wanted` has. `tell` hears what goes on, `stop` ends it.
+/// Runs the comparison on all `paths`, with the programs whose names `wanted` has. `tell` is called
+/// with progress, `stop` ends it.
 pub fn run(
     paths: Vec<Scenario>,
     wanted: &dyn Fn(&str) -> bool,
@@ -143,7 +144,7 @@ pub fn run(
     Ok(tables)
 }
 
-/// A path that nobody gave a name.
+/// A path without a name.
 fn described(path: &Scenario) -> String {
     let rate = path.up.rate.map_or("no limit".to_owned(), |rate| format!("{} Mbit/s", rate.mbps()));
     let mut name = format!("{rate}, {} ms", path.rtt().as_micros() as f64 / 1000.0);
@@ -191,7 +192,7 @@ fn on_path(
                 Halt::Stopped => Failure::Stopped,
                 Halt::Network(why) => Failure::Start(format!("no network: {why}")),
             })?;
-            tell(&told(&path, rival, &run, (round + 1, options.runs)));
+            tell(&described_run(&path, rival, &run, (round + 1, options.runs)));
             runs.push(run);
         }
     }
@@ -199,7 +200,7 @@ fn on_path(
     Ok(Table { path, bytes, rows, missing })
 }
 
-fn told(path: &Scenario, rival: &Rival, run: &Run, (round, rounds): (u32, u32)) -> String {
+fn described_run(path: &Scenario, rival: &Rival, run: &Run, (round, rounds): (u32, u32)) -> String {
     let came = match &run.problem {
         Some(problem) => problem.clone(),
         None => {
@@ -321,7 +322,7 @@ mod tests {
         ))));
         assert_eq!(fill(paths[0].up.rate), 50_000_000);
         let names: Vec<String> = paths.iter().map(described).collect();
-        let told = ["100 Mbit/s, 70 ms", "100 Mbit/s, 70 ms, 0.1 % lost", "50 Mbit/s, 40 ms"];
-        assert_eq!(names, told);
+        let expected = ["100 Mbit/s, 70 ms", "100 Mbit/s, 70 ms, 0.1 % lost", "50 Mbit/s, 40 ms"];
+        assert_eq!(names, expected);
     }
 }

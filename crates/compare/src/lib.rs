@@ -3,11 +3,11 @@
 //!
 //! From the ground up, and each module uses only those above it:
 //!
-//! * `side`: a program in one of the two hosts, its certain end, and what it took of a processor;
-//! * `ground`: the two hosts and the path between them for one run, and what was seen of the path;
-//! * [`rival`]: who takes part: what each needs, how both its sides are started, and how it is
-//!   seen that everything came;
-//! * `bout`: one run of one rival;
+//! * `process`: a program in one of the two hosts, its certain end, and what it took of a processor;
+//! * `testbed`: the two hosts and the path between them for one run, and the path's counts;
+//! * [`rival`]: a program that takes part: what it needs, how both its sides are started, and how
+//!   it shows that everything has arrived;
+//! * `single_run`: one run of one rival;
 //! * [`contest`]: all of them, several times, in turn; the medians;
 //! * [`page`]: the result as text and as HTML.
 //!
@@ -17,9 +17,9 @@
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
-mod bout;
 pub mod contest;
-mod ground;
 pub mod page;
+mod process;
 pub mod rival;
-mod side;
+mod single_run;
+mod testbed;

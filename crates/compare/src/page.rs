@@ -60,7 +60,7 @@ fn title(table: &Table) -> String {
     format!("{name}: a file of {:.1} MB, medians of {runs}", table.bytes as f64 / 1e6)
 }
 
-/// Whatever did not go well: runs that do not count, and who is not here.
+/// The problems: runs that do not count, and missing programs.
 fn problems(table: &Table) -> Vec<String> {
     let failed = table.rows.iter().filter_map(|row| {
         let problem = row.problem.as_ref()?;

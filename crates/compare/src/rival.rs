@@ -1,5 +1,5 @@
-//! Who takes part. A rival is a few facts: what it needs, the words that start either side, when
-//! the far side is ready, when it is over, and where it is seen that everything came.
+//! The programs that take part. A rival is a few facts: what it needs, the command line of either
+//! side, when the far side is ready, when it is over, and what shows that everything has arrived.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,8 +11,8 @@ use netblt_emu::netns::Host;
 use netblt_proto::config::Protocol;
 use netblt_proto::units::Rate;
 
-use crate::ground::{Ground, Room, same};
-use crate::side::Words;
+use crate::process::Words;
+use crate::testbed::{Ground, Room, same};
 
 /// Where programs are looked for besides `PATH`: daemons are not on everyone's.
 const ALSO: [&str; 2] = ["/usr/sbin", "/sbin"];
@@ -21,12 +21,12 @@ const SRT_PORT: u16 = 9000;
 const UFTP_PORT: u16 = 1044;
 const IPERF_PORT: u16 = 5201;
 const SSH_PORT: u16 = 22;
-/// A rate that has to be told is this part of the link's, in per cent, IP headers included.
-pub const TOLD_PERCENT: u64 = 95;
+/// A program that needs a rate gets this part of the link's, in per cent, IP headers included.
+pub const GIVEN_PERCENT: u64 = 95;
 /// What a kernel says that it can do.
 const CONGESTION_CONTROLS: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
-/// One who takes part.
+/// A program that takes part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rival {
     /// Its name, one word.
@@ -77,7 +77,7 @@ pub(crate) enum Over {
     Both,
 }
 
-/// Everyone, in the order in which they are told.
+/// All of them, in the order of the page.
 pub fn all() -> Vec<Rival> {
     let own = ["fair", "background", "aggressive", "cubic", "fixed"].map(|policy| {
         let name = if policy == "fair" { "netblt".to_owned() } else { format!("netblt-{policy}") };
@@ -101,16 +101,18 @@ impl Rival {
     /// What it is, for people.
     pub fn about(&self) -> String {
         match self.kind {
-            Kind::Ours("fair") => "ours, told nothing".to_owned(),
+            Kind::Ours("fair") => "ours, without a given rate".to_owned(),
             Kind::Ours(policy) if self.percent().is_none() => {
-                format!("ours, --policy {policy}, told nothing")
+                format!("ours, --policy {policy}, without a given rate")
             }
             Kind::Ours(policy) => {
-                format!("ours, --policy {policy}, told {TOLD_PERCENT} % of the link")
+                format!("ours, --policy {policy}, at {GIVEN_PERCENT} % of the link")
             }
-            Kind::Recreated(protocol) => match told(protocol) {
-                Some(100) => "re-created on our packets, told the link's rate".to_owned(),
-                Some(percent) => format!("re-created on our packets, told {percent} % of the link"),
+            Kind::Recreated(protocol) => match given_percent(protocol) {
+                Some(100) => "re-created on our packets, given the link's rate".to_owned(),
+                Some(percent) => {
+                    format!("re-created on our packets, given {percent} % of the link")
+                }
                 None => "re-created on our packets".to_owned(),
             },
             Kind::Tcp(law) => {
@@ -120,7 +122,7 @@ impl Rival {
             Kind::Ssh(Copier::Scp) => "scp of OpenSSH, over the kernel's TCP".to_owned(),
             Kind::Ssh(Copier::Rsync) => "rsync over ssh, over the kernel's TCP".to_owned(),
             Kind::Srt => "srt-file-transmit: SRT's file mode, plain".to_owned(),
-            Kind::Uftp => format!("uftp, plain, told {TOLD_PERCENT} % of the link"),
+            Kind::Uftp => format!("uftp, plain, given {GIVEN_PERCENT} % of the link"),
         }
     }
 
@@ -142,7 +144,7 @@ impl Rival {
         }
     }
 
-    /// What of that is not here, or what the path does not say that it has to be told.
+    /// What it needs and this machine or the path lacks.
     pub fn missing(&self, rate: Option<Rate>) -> Option<String> {
         let absent: Vec<&str> =
             self.programs().iter().copied().filter(|name| program(name).is_none()).collect();
@@ -156,14 +158,14 @@ impl Rival {
             }
         }
         (self.percent().is_some() && rate.is_none())
-            .then(|| "it has to be told a rate, and this path has none".to_owned())
+            .then(|| "it needs a rate, and this path has none".to_owned())
     }
 
-    /// Of the link's rate, what it is told.
+    /// The part of the link's rate that it is given.
     fn percent(&self) -> Option<u64> {
         match self.kind {
-            Kind::Ours("fixed") | Kind::Uftp => Some(TOLD_PERCENT),
-            Kind::Recreated(protocol) => told(protocol),
+            Kind::Ours("fixed") | Kind::Uftp => Some(GIVEN_PERCENT),
+            Kind::Recreated(protocol) => given_percent(protocol),
             _ => None,
         }
     }
@@ -284,12 +286,12 @@ impl Rival {
     }
 }
 
-/// Of the link's rate, what a re-creation is told, in per cent: FOBS that of its cards, Tsunami its
-/// target, RBUDP the rate that it keeps.
-const fn told(protocol: Protocol) -> Option<u64> {
+/// The part of the link's rate that a re-creation is given, in per cent: for FOBS that of its
+/// cards, for Tsunami its target, for RBUDP the rate that it keeps.
+const fn given_percent(protocol: Protocol) -> Option<u64> {
     match protocol {
         Protocol::Fobs | Protocol::Tsunami => Some(100),
-        Protocol::Rbudp => Some(TOLD_PERCENT),
+        Protocol::Rbudp => Some(GIVEN_PERCENT),
         _ => None,
     }
 }
@@ -334,7 +336,7 @@ fn ssh_words(copier: Copier, room: &Room) -> Words {
     }
 }
 
-/// Keys of the contest's own, and an sshd's settings that let nobody else in.
+/// Keys of the comparison's own, and an sshd's settings that accept no other.
 fn prepare_ssh(room: &Room, there: &Host) -> Result<(), String> {
     let at = |name: &str| room.path(name).display().to_string();
     if room.path("sshd_config").exists() {
@@ -369,8 +371,8 @@ fn prepare_ssh(room: &Room, there: &Host) -> Result<(), String> {
     fs::write(room.path("sshd_config"), server).map_err(failed)
 }
 
-/// What iperf3's server has received, as it told the client: that ends when it has handed over the
-/// last byte, so that what is under way then does not come.
+/// The bytes that iperf3's server has received, by its report to the client. It ends when the
+/// client has handed over the last byte, so data in flight then do not arrive.
 fn iperf_came(said: &str) -> Result<u64, String> {
     let report: serde_json::Value = serde_json::from_str(said)
         .map_err(|error| format!("iperf3 said what is no JSON: {error}"))?;
@@ -402,7 +404,7 @@ mod tests {
         }
         let rbudp = all.iter().find(|rival| rival.name == "rbudp").expect("it is there");
         assert_eq!(rbudp.missing(Some(Rate::from_bits_per_second(1_000_000))), None);
-        assert!(rbudp.missing(None).is_some_and(|why| why.contains("told a rate")));
+        assert!(rbudp.missing(None).is_some_and(|why| why.contains("needs a rate")));
         assert!(all.iter().all(|rival| !rival.about().is_empty()));
         assert!(program("no-such-program").is_none() && program("sh").is_some());
     }

@@ -1,9 +1,9 @@
 //! Two network namespaces for one run of the emulator, and their certain end.
 //!
 //! The namespaces are named (`ip netns`), so that any program can be started in them by hand. Each
-//! run holds a lock on a file of its own under `/run/netblt`; the system lets go of it however the
-//! run ends, `kill -9` included. So whoever comes next can tell namespaces that are in use from
-//! those left behind, and removes the latter with what still runs in them.
+//! run holds a lock on a file of its own under `/run/netblt`. The system releases it however the
+//! run ends, `kill -9` included. So the next run can distinguish namespaces in use from those left
+//! behind, and removes the latter with the processes in them.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -165,7 +165,7 @@ fn claim() -> io::Result<(u32, File, PathBuf)> {
     Err(io::Error::other("too many emulators at a time"))
 }
 
-/// Whether this is still the file of that name: whoever tidies up may have removed it.
+/// Whether this is still the file of that name: another run may have removed it.
 fn is_named(file: &File, path: &Path) -> bool {
     let own = file.metadata().map(|about| about.ino());
     own.is_ok_and(|own| fs::metadata(path).is_ok_and(|named| named.ino() == own))

@@ -248,9 +248,10 @@ impl Relay {
                 self.report.late += u64::from(lateness > LATE);
                 let Parcel { client, ect1, bytes } = delivery.payload;
                 let ecn = codepoint(delivery.ecn, ect1);
-                if let (Some(capture), Some(who)) = (&self.capture, self.clients.find(client, now))
+                if let (Some(capture), Some(found)) =
+                    (&self.capture, self.clients.find(client, now))
                 {
-                    record(capture, Way::In, upward, (who.address(), self.target), &bytes);
+                    record(capture, Way::In, upward, (found.address(), self.target), &bytes);
                 }
                 if !self.batch.takes(client, ecn, bytes.len()) {
                     self.send_batch(now, upward);

@@ -12,7 +12,7 @@
 //! sees what a wire would. On the far side only packets are put together that a card would put
 //! together (GRO): in order, of one flow, due at one time, and none with bits flipped.
 
-mod gather;
+mod gro;
 mod inbox;
 
 use std::io;
@@ -33,7 +33,7 @@ use tun_rs::SyncDevice;
 
 use crate::capture::{Capture, End, Way};
 use crate::packet::{IpHeader, mark_ce};
-use gather::Gather;
+use gro::Gather;
 use inbox::Inbox;
 
 /// IP bytes in each direction beyond which no more is taken in; as a relay's.
@@ -270,7 +270,7 @@ impl Direction {
         self.published = now;
         self.report.counters = counters;
         self.report.queue_time = match self.path.queue_time() {
-            // A link that stands still; what that would mean in time nobody knows.
+            // A link that stands still: it may do so for any time.
             Duration::MAX => Duration::ZERO,
             time => time,
         };

@@ -1,5 +1,5 @@
-//! Who runs, and one run: the programs of the review by their rules, their packets and their
-//! manners, and ours.
+//! The programs, and one run: those of the review by their rules, their packets and their habits,
+//! and ours.
 
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ const CARRIED_DATAGRAM: u32 = CARRIED_BYTES + 48;
 const DEADLINE: Duration = Duration::from_secs(600);
 /// The file of section 4.3.2, in bytes.
 pub const FILE_BYTES: u64 = 214_649_928;
-/// QUANTA and iperf keep the rate they are told: as told by the latter's own row, 90.5 Mbit/s of
-/// 1,470 bytes, in IP packets.
-const TOLD: Rate = Rate::from_bits_per_second(92_200_000);
+/// QUANTA and iperf keep a given rate: that of iperf's own row, 90.5 Mbit/s of 1,470 bytes, in IP
+/// packets.
+const GIVEN: Rate = Rate::from_bits_per_second(92_200_000);
 /// A TCP's socket buffer as Linux 2.4 had it before tuning.
 const UNTUNED_WINDOW: u64 = 65_536;
 
-/// Who runs.
+/// A program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// Streams of TCP, with Linux 2.4's window law; tuned, or with its own socket buffers.
@@ -38,7 +38,7 @@ pub enum Entry {
         /// With buffers that do not limit it.
         tuned: bool,
     },
-    /// iperf's datagrams, which nobody misses.
+    /// iperf's datagrams, which are never resent.
     Udp,
     /// FOBS.
     Fobs,
@@ -50,14 +50,14 @@ pub enum Entry {
     Tsunami,
     /// What came after: the same path for those that the review only names.
     Later(Protocol),
-    /// Ours, told nothing.
+    /// Ours, without a given rate.
     Ours,
 }
 
 /// What is carried, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trial {
-    /// Who.
+    /// The program.
     pub entry: Entry,
     /// Disk to disk.
     pub file: bool,
@@ -68,7 +68,7 @@ pub struct Trial {
 /// What a run came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// Bits of data a second, as the program would have told it.
+    /// Bits of data a second, as the program would have reported it.
     pub bits_per_second: u64,
     /// Packets lost, as the program would have counted them.
     pub lost: u64,
@@ -82,7 +82,7 @@ pub struct Sample {
     pub received: u64,
     /// Of these, those that were there.
     pub duplicates: u64,
-    /// How often everything was asked for anew (Tsunami's REQUEST_RESTART).
+    /// How often everything was requested again (Tsunami's REQUEST_RESTART).
     pub restarts: u64,
     /// From the first packet to the sender's knowledge that all is there.
     pub time: Duration,
@@ -136,7 +136,7 @@ impl Entry {
         let recreation = match self {
             Self::Ours | Self::Udp => return Policy::Fair { ceiling: None },
             Self::Fobs => Recreation { rate: Some(CARD), ..of(Protocol::Fobs) },
-            Self::Quanta => Recreation { rate: Some(TOLD), ..of(Protocol::Rbudp) },
+            Self::Quanta => Recreation { rate: Some(GIVEN), ..of(Protocol::Rbudp) },
             Self::Sabul => of(Protocol::Sabul),
             Self::Tsunami => of(Protocol::Tsunami),
             Self::Later(protocol) => of(protocol),
@@ -197,8 +197,8 @@ impl Trial {
             let bytes = FOBS_CHUNK_BUFFERS * u64::from(BUFFER_PACKETS) * u64::from(data);
             (FOBS_CHUNK_BUFFERS, model::DISK.time_for(bytes))
         });
-        let told = matches!(self.entry, Entry::Tcp { .. });
-        Manners { wire_bytes, overruns, told, write, chunk }
+        let full_card_mark = matches!(self.entry, Entry::Tcp { .. });
+        Manners { wire_bytes, overruns, full_card_mark, write, chunk }
     }
 
     /// One run.
@@ -218,7 +218,7 @@ impl Trial {
         };
         let mut there = model::link(self.loss, fragments);
         if matches!(self.entry, Entry::Tcp { .. }) {
-            there = model::told(there);
+            there = model::with_full_card_mark(there);
         }
         let mut lab = Lab::new(there, model::link(self.loss, 1), seed, DEADLINE);
         let packets = self.packets();
@@ -250,16 +250,16 @@ impl Trial {
         }
         sample.really_lost = lost;
         sample.lost = match self.entry {
-            // It counts a loss as often as it is told of it: at once, and in the next tabulation.
+            // It counts a loss twice: at once, and in the next tabulation.
             Entry::Sabul => sample.lost * 2,
             _ => sample.really_lost,
         };
-        sample.bits_per_second = self.told(packets * u64::from(data), sample.time);
+        sample.bits_per_second = self.reported_rate(packets * u64::from(data), sample.time);
         sample
     }
 
-    /// Bits a second as the program told them: Tsunami's megabits have 2^20 bits.
-    fn told(&self, bytes: u64, time: Duration) -> u64 {
+    /// Bits a second as the program reported them: Tsunami's megabits have 2^20 bits.
+    fn reported_rate(&self, bytes: u64, time: Duration) -> u64 {
         let bits = Rate::over(bytes, time).bits_per_second();
         match self.entry {
             Entry::Tsunami => (u128::from(bits) * 1_000_000 / (1 << 20)) as u64,
@@ -293,12 +293,12 @@ impl Trial {
         host
     }
 
-    /// iperf's datagrams: nobody asks for them again.
+    /// iperf's datagrams: lost ones are not resent.
     fn blast(&self, seed: u64) -> Sample {
         let (data, header) = self.packet();
         let (_, wire_bytes) = model::on_wire(data + header);
         let mut path: Path<Vec<u8>> = Path::new(model::link(self.loss, 1), seed, "there");
-        let interval = TOLD.time_for(u64::from(wire_bytes - FRAME_BYTES));
+        let interval = GIVEN.time_for(u64::from(wire_bytes - FRAME_BYTES));
         let (mut now, mut received) = (Instant::EPOCH, 0);
         for _ in 0..self.packets() {
             path.push(now, wire_bytes, None, Vec::new());
@@ -316,7 +316,7 @@ impl Trial {
         let time = now.since(Instant::EPOCH);
         let lost = self.packets() - received;
         Sample {
-            bits_per_second: self.told(received * u64::from(data), time),
+            bits_per_second: self.reported_rate(received * u64::from(data), time),
             lost,
             really_lost: lost,
             sent: self.packets(),

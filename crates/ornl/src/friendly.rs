@@ -76,9 +76,9 @@ impl Shared {
 /// Two flows, and what they share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pairing {
-    /// Who is looked at.
+    /// The program under test.
     pub entry: Entry,
-    /// Who is beside it.
+    /// The program beside it.
     pub beside: Entry,
     /// What they share.
     pub shared: Shared,
@@ -138,7 +138,7 @@ impl Pairing {
         let trial = trial(entry);
         let (data, header) = trial.packet();
         let (fragments, wire_bytes) = model::on_wire(data + header);
-        // More than the card carries meanwhile: nobody is to be over.
+        // More than the card carries meanwhile, so that no program finishes.
         let packets = LINK.bytes_in(LASTS + self.later).div_ceil(u64::from(wire_bytes)) + 1;
         let bytes = packets * u64::from(CARRIED_BYTES);
         let transfer = Transfer { seed, bytes, at_least_one: false, have: 0, greets: true };
@@ -146,7 +146,7 @@ impl Pairing {
         let mut manners = trial.manners(wire_bytes);
         // A TCP waits for its card here; the queue that matters is the router's.
         if let Entry::Tcp { .. } = entry {
-            (manners.overruns, manners.told) = (false, false);
+            (manners.overruns, manners.full_card_mark) = (false, false);
         }
         let starts_at = if first { Duration::ZERO } else { self.later };
         let sender = HostOptions { starts_at, ..host(Role::Sender) };
@@ -168,7 +168,7 @@ pub const TCPS: [Entry; 2] =
 /// One program beside each of [`TCPS`].
 #[derive(Clone, Debug)]
 pub struct Friendliness {
-    /// Who.
+    /// The program.
     pub entry: Entry,
     /// Beside each.
     pub shares: [Shares; 2],
@@ -211,9 +211,9 @@ pub fn friendliness(threads: usize) -> Vec<Friendliness> {
 /// One pair of neighbours with each queue of [`Shared::NEIGHBOURS`].
 #[derive(Clone, Debug)]
 pub struct Neighbours {
-    /// Who.
+    /// The program.
     pub entry: Entry,
-    /// Beside whom.
+    /// The program beside it.
     pub beside: Entry,
     /// With each queue.
     pub shares: [Shares; 3],

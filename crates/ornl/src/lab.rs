@@ -37,10 +37,10 @@ pub(crate) struct Manners {
     pub(crate) wire_bytes: u32,
     /// It does not wait for its card: what finds no room there is lost.
     pub(crate) overruns: bool,
-    /// Its host tells it when its card has no room, as Linux tells TCP: a mark on the packet that
-    /// found none stands for that. Whom it tells slows down, so that the next is told when that
-    /// shows, a round trip later.
-    pub(crate) told: bool,
+    /// Its host notifies it when its card has no room, as Linux notifies TCP. Here a mark on the
+    /// packet that found no room stands for that. The notified sender slows down, and that shows a
+    /// round trip later, so only then another one is notified.
+    pub(crate) full_card_mark: bool,
     /// What each new packet takes to be written, where packets are written one by one.
     pub(crate) write: Duration,
     /// It reads and writes so many buffers at once, for so long, and does nothing else meanwhile.
@@ -90,8 +90,8 @@ struct Station {
     filled: u64,
     /// When everything that came will have been written.
     written: Instant,
-    /// A packet was heard, and the machine has something to say: that goes next.
-    heard: bool,
+    /// A packet was handled, and the machine has something to send: that goes next.
+    answers: bool,
     /// Its machine or its client has something to do then.
     wake: Instant,
     started: bool,
@@ -109,7 +109,7 @@ impl Station {
             held: None,
             filled: 0,
             written: Instant::EPOCH,
-            heard: false,
+            answers: false,
             wake: Instant::EPOCH,
             started: false,
             over: false,
@@ -139,8 +139,8 @@ impl Station {
     /// direction starves the other.
     fn work(&mut self, now: Instant, waiting: u64, oracle: &mut Oracle) -> Option<Vec<u8>> {
         self.start(now, oracle);
-        let hears = !self.arrived.is_empty() && !std::mem::take(&mut self.heard);
-        if hears {
+        let receives = !self.arrived.is_empty() && !std::mem::take(&mut self.answers);
+        if receives {
             self.hear(now, oracle);
             return None;
         }
@@ -175,7 +175,7 @@ impl Station {
             self.busy = self.busy.max(self.written.before(self.manners.write * RING));
         }
         self.think(now, oracle);
-        self.heard = self.wake <= now;
+        self.answers = self.wake <= now;
     }
 
     /// Whether a program that waits for its card has to: so much waits there.
@@ -265,7 +265,7 @@ pub(crate) struct Lab {
     left: u64,
     come: u64,
     /// When a card was full and said so.
-    told: Instant,
+    marked: Instant,
     /// All is over when so many packets of data have come.
     enough: u64,
     deadline: Instant,
@@ -288,7 +288,7 @@ impl Lab {
             look: Instant::NEVER,
             left: 0,
             come: 0,
-            told: Instant::EPOCH,
+            marked: Instant::EPOCH,
             enough: u64::MAX,
             deadline: Instant::EPOCH + deadline,
         }
@@ -324,7 +324,7 @@ impl Lab {
         }
     }
 
-    /// Counts what comes from then on until the deadline, before which nobody is to be over.
+    /// Counts what arrives from then on until the deadline, before which no transfer finishes.
     pub(crate) fn measure(&mut self, from: Duration) {
         self.look = Instant::EPOCH + from;
     }
@@ -366,7 +366,7 @@ impl Lab {
         self.stations.iter_mut().map(of).collect()
     }
 
-    /// Whoever's time has come acts.
+    /// Runs each host whose time has come.
     fn serve(&mut self) {
         for pair in 0..self.stations.len() {
             for side in Side::BOTH {
@@ -388,10 +388,10 @@ impl Lab {
                         true => station.manners.wire_bytes.saturating_sub(len),
                         false => HEADER_BYTES + FRAME_BYTES,
                     };
-                    let full = station.manners.told && waiting >= FULL_CARD;
-                    let ecn = (full && self.told + ROUND_TRIP <= self.now).then_some(Ecn::Ce);
+                    let full = station.manners.full_card_mark && waiting >= FULL_CARD;
+                    let ecn = (full && self.marked + ROUND_TRIP <= self.now).then_some(Ecn::Ce);
                     if ecn.is_some() {
-                        self.told = self.now;
+                        self.marked = self.now;
                     }
                     path.push(self.now, overhead, ecn, Packet { pair, overhead, bytes });
                 }

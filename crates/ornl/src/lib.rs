@@ -5,7 +5,7 @@
 //! * `model`: the hosts and the network, with the few constants that all rows share;
 //! * `lab`: the loop that drives pairs of such hosts over one card and one network, with the real
 //!   [`netblt_proto::endpoint::Endpoint`] and the client and oracle of the virtual world;
-//! * [`contest`]: who runs, and one run;
+//! * [`contest`]: the programs, and one run;
 //! * [`friendly`]: two of them over one router, and what each leaves to a TCP;
 //! * [`report`]: every row beside its run; [`page`]: the same as text and as HTML.
 

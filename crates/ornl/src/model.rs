@@ -63,9 +63,9 @@ pub(crate) fn link(loss: bool, fragments: u32) -> LinkOptions {
     }
 }
 
-/// The same where the sender is told when its card has no room: Linux 2.4 enters "congestion window
-/// reduced" then, and loses nothing.
-pub(crate) fn told(link: LinkOptions) -> LinkOptions {
+/// The same for a sender that is notified when its card has no room: Linux 2.4 enters "congestion
+/// window reduced" then, and loses nothing.
+pub(crate) fn with_full_card_mark(link: LinkOptions) -> LinkOptions {
     LinkOptions { queue: QueueLimit::Unlimited, ..link }
 }
 

@@ -11,7 +11,7 @@ pub struct Row {
     pub case: &'static str,
     /// What was run.
     pub application: &'static str,
-    /// Bits a second, as the program told them.
+    /// Bits a second, as the program reported them.
     pub bits_per_second: u64,
     /// Packets lost, as the program counted.
     pub lost: Option<u64>,

@@ -69,7 +69,7 @@ pub struct Path<T> {
     bucket: Bucket,
     judge: Judge,
     early: EarlyState,
-    /// The latest time heard of.
+    /// The latest time so far.
     now: Instant,
     /// What waits for the link; the first is being sent when `sent_at` is set.
     queue: VecDeque<Waiting<T>>,
@@ -245,12 +245,12 @@ impl<T: Payload> Path<T> {
         self.apply(self.now, change);
     }
 
-    /// The options in force at the latest time heard of; their schedule is empty.
+    /// The options in force at the latest time so far. Their schedule is empty.
     pub fn options(&self) -> &LinkOptions {
         &self.options
     }
 
-    /// The books, and how much waits, at the latest time heard of.
+    /// The counters, and the waiting bytes, at the latest time so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -260,7 +260,7 @@ impl<T: Payload> Path<T> {
         self.counters.inside.packets == 0
     }
 
-    /// How long a packet pushed at the latest time heard of would wait for the link.
+    /// How long a packet pushed at the latest time so far would wait for the link.
     /// [`Duration::MAX`] when something waits and the rate is zero.
     pub fn queue_time(&self) -> Duration {
         let sending = self.sent_at.map_or(Duration::ZERO, |sent| sent.since(self.now));

@@ -45,8 +45,7 @@ pub fn named(name: &str) -> Result<Scenario, ScenarioError> {
     Ok(Scenario { name: name.to_owned(), ..scenario })
 }
 
-/// The file of the shipped network of this name, for those who want to change something about it
-/// before it is read.
+/// The file of the shipped network of this name, for changes before it is read.
 pub fn text_of(name: &str) -> Result<&'static str, ScenarioError> {
     Ok(shipped::text_of(name)?)
 }

@@ -1,8 +1,8 @@
 //! Quantities as people write them: `200 Mbit`, `1.8 s`, `0.0107 %`, `64 KiB`.
 //!
 //! One spelling for scenario files and for command lines. Numbers without a unit are refused: half
-//! of those who type one mean bits, the other half bytes, and both would be surprised. Decimals are
-//! read exactly, not by way of floats.
+//! of the people who type one mean bits, the other half bytes, and both would be surprised.
+//! Decimals are read exactly, not by way of floats.
 
 use std::fmt;
 use std::time::Duration;

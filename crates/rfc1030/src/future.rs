@@ -1,8 +1,8 @@
 //! RFC 1030 §8, "Future Directions", done: transfers of 50 million bytes over the modelled
 //! Wideband, several in parallel, the overload that broke it, and senders that find its rate by
-//! themselves, told nothing of it.
+//! themselves.
 //!
-//! All of it runs over the one channel of `wideband`, with the loss that RFC 1030 §7 tells of.
+//! All of it runs over the one channel of `wideband`, with the loss that RFC 1030 §7 reports.
 
 pub mod page;
 
@@ -231,10 +231,10 @@ fn row(interval_ms: u32) -> Row {
     }
 }
 
-/// An end that is told the size of its packets and, on `rfc998`, of its buffers: nothing of rates.
+/// An end with a given packet size and, on `rfc998`, buffer size, but without a given rate.
 fn adaptive(wire: Wire, role: Role) -> StationOptions {
     let mut config = Config::new(wire, role);
-    // Nobody forges addresses here, and the answer to an OPEN is that of 1987.
+    // No address is forged here, and the answer to an OPEN is that of 1987.
     (config.client, config.wary) = (String::new(), false);
     config.policy = Policy::Fair { ceiling: None };
     config.datagram_bytes = PACKET_BYTES - IP_BYTES;

@@ -68,7 +68,7 @@ pub fn run(row: &Row, seed: u64, record: bool) -> Sample {
 /// All rows of these networks, on `threads` threads.
 pub fn tables(networks: &[Network], threads: usize) -> Vec<Table> {
     let rows: Vec<Row> = networks.iter().flat_map(|network| network.rows()).collect();
-    // Rows that are told the same come out the same: each such run is made once.
+    // Rows with the same parameters have the same result: each such run is made once.
     let key = |row: &Row| Row { bits_per_second: 0, timeouts: None, ..*row };
     let mut distinct: Vec<Row> = Vec::new();
     for row in &rows {

@@ -52,7 +52,7 @@ pub(super) fn pair_of(
     let burst = Burst { packets: row.burst_packets, interval: row.interval() };
     let options = |role, machine| {
         let mut config = Config::new(Wire::Rfc998, role);
-        // Nobody forges addresses here, and the answer to an OPEN is that of 1987.
+        // No address is forged here, and the answer to an OPEN is that of 1987.
         (config.client, config.wary) = (String::new(), false);
         config.recovery = RecoveryLaw::FirstDataTimers;
         config.buffer_bytes = row.buffer_bytes;

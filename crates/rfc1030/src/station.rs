@@ -48,7 +48,7 @@ pub(crate) struct Costs {
     pub(crate) made: Duration,
     /// A control message obeyed for the first time; repeated ones cost almost nothing
     /// (RFC 1030 §7).
-    pub(crate) heard: Duration,
+    pub(crate) handling: Duration,
     /// A burst: the switch to the sending process.
     pub(crate) burst: Duration,
     /// Before a burst, for each buffer that may be outstanding: the list to search for what is to
@@ -100,7 +100,7 @@ enum Job {
     Burst,
 }
 
-/// A DATA packet that left, for those who draw it.
+/// A DATA packet that left, for the drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
     /// When its last bit left the host.
@@ -210,8 +210,8 @@ impl Station {
         }
     }
 
-    /// Whether the machine is asked for packets at `at`: to begin a burst, or to fill one up. What
-    /// it had ready before would not say what was heard meanwhile.
+    /// Whether the machine is asked for packets at `at`: to begin a burst, or to fill one up.
+    /// Packets that were ready before would not reflect what has arrived meanwhile.
     fn may_poll(&self, at: Instant) -> bool {
         let within = self.in_burst > 0 && self.in_burst < self.burst_packets;
         within || self.next_burst() <= at
@@ -293,7 +293,7 @@ impl Station {
             let job = self.to_send.pop_front().map(Job::Send);
             return job.or_else(|| self.receive());
         }
-        // Between two bursts: what came in is heard first.
+        // Between two bursts: arrivals are handled first.
         self.receive().or_else(|| (self.next_burst() <= now).then_some(Job::Burst))
     }
 
@@ -322,7 +322,7 @@ impl Station {
             costs.send + Duration::from_nanos(costs.send_byte_ns * len) + costs.made * new
         } else {
             let bytes = Duration::from_nanos(costs.receive_byte_ns * len);
-            costs.receive + bytes + costs.heard * new
+            costs.receive + bytes + costs.handling * new
         };
         self.job = Some((now + cost.saturating_sub(paid), job));
     }
@@ -357,8 +357,8 @@ impl Station {
                     };
                     endpoint.handle_datagram(now, datagram);
                 }
-                // It answers when it has heard all there is: a receiver that is a little slower
-                // than its sender speaks in the time between bursts.
+                // It answers when it has handled all arrivals: a receiver that is a little slower
+                // than its sender answers in the time between bursts.
                 if self.waiting.is_empty() {
                     self.think(now, oracle);
                 }

@@ -1,10 +1,10 @@
-//! Somebody on the path who sees every datagram, holds back none, and adds of his own: replays,
+//! An attacker on the path. It sees every datagram, holds back none, and adds its own: replays,
 //! corrupted copies, and forgeries with every clear field right.
 //!
-//! He knows no secret. A datagram of his is *stale* when it can carry no news: it is forged, or
-//! its original has been delivered, and was not dropped (who waits for a connection to open, or was
-//! started again, may take later what he did not know at first). To those the oracle allows no more
-//! bytes in answer than they had.
+//! It knows no secret. A datagram of it is *stale* when it can carry no news: it is forged, or its
+//! original has been delivered, and was not dropped (an end that waits for a connection to open, or
+//! was restarted, may accept later what it did not know at first). To stale datagrams the oracle
+//! allows no more bytes in answer than they had.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -174,7 +174,7 @@ impl Attacker {
             Trick::ForgeHandshake => shot(self.forge_handshake(to)?, from, true),
             Trick::Borrow => {
                 let bytes = self.pick(|s| &s.handshakes[to])?;
-                // A COOKIE that was on its way to him is news to whom it suits.
+                // A COOKIE that was on its way to the attacker is news to the end that it fits.
                 let stale = bytes.get(3) == Some(&kind::OPEN);
                 shot(bytes, self.own_address(), stale)
             }

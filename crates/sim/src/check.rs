@@ -1,16 +1,16 @@
-//! The oracle: what must hold in every world at every step, whoever is right about the rest.
+//! The oracle: what must hold in every world at every step.
 //!
-//! It sees every datagram as it leaves, every event, and what the clients lend to their machines.
-//! The first thing it finds ends the world. It believes nothing a machine says about itself: what
-//! can be seen on the wire is read off the wire.
+//! It sees every datagram as it leaves, every event, and the buffers that the clients lend to their
+//! machines. The first violation ends the world. It trusts nothing that a machine says about
+//! itself: whatever can be seen on the wire is read off the wire.
 //!
 //! * Every delivered buffer holds the bytes that were sent, and none comes twice
 //!   ([`crate::host`] compares them).
 //! * No DATA and no REPAIR for a buffer that was not supplied, not wanted, or not granted.
 //! * Packet numbers grow by one with every packet of a connection's direction, or by two.
 //! * A fixed sender keeps to its bursts ([`netblt_proto::rate::pacer::allowance_bytes`]).
-//! * An address at which no end is gets at most three times the bytes that came from it, unless
-//!   somebody there hands on what comes: who alone got a RESPONSE, and says what follows, hears.
+//! * An address at which no end is gets at most three times the bytes that came from it, unless a
+//! host there forwards packets: only the host that got the RESPONSE, and answers it, may get more.
 //! * Both ends hold the same parameters.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,8 +141,8 @@ struct EndBooks {
     /// How many OPENs it sent with each of its connection ids.
     opens: BTreeMap<u32, u32>,
     /// The connection id that what came last was for, and from where it came.
-    last_heard: Option<(u32, SocketAddr)>,
-    /// Who alone got the RESPONSE of a connection that opened.
+    last_arrival: Option<(u32, SocketAddr)>,
+    /// The addresses that got the RESPONSE of a connection that opened.
     proven: BTreeSet<SocketAddr>,
     opened: Option<(Parameters, u32)>,
     wanted: u64,
@@ -162,7 +162,7 @@ pub struct Oracle {
     wire: Wire,
     overheads: Pair<u32>,
     bucket: Option<Bucket>,
-    /// While an attacker's stale datagram is answered: whom, its bytes, and bytes sent so far.
+    /// While an attacker's stale datagram is answered: the end, its bytes, and bytes sent so far.
     answer: Option<(Side, u64, u64)>,
 }
 
@@ -207,7 +207,8 @@ impl Oracle {
         if side == Side::Passive {
             let books = &mut self.ends[side];
             books.addresses.entry(from).or_default().from += bytes.len() as u64;
-            books.last_heard = Clear::read(bytes).number.map(|(connection, _)| (connection, from));
+            books.last_arrival =
+                Clear::read(bytes).number.map(|(connection, _)| (connection, from));
         }
     }
 
@@ -271,7 +272,7 @@ impl Oracle {
             None => receiver.starts == 1,
         };
         if known && buffer > offered {
-            self.find(now, side, format!("data of buffer {buffer}, for which nobody made room"));
+            self.find(now, side, format!("data of buffer {buffer}, for which there was no room"));
         }
         if let Some(bucket) = &mut self.bucket
             && !bucket.pour(now, bytes.len())
@@ -324,7 +325,7 @@ impl Oracle {
         let books = &mut self.ends[side];
         books.opened = Some((parameters.clone(), image_bytes));
         books.wanted = 0;
-        if let Some((connection, from)) = books.last_heard.filter(|(_, from)| *from == peer)
+        if let Some((connection, from)) = books.last_arrival.filter(|(_, from)| *from == peer)
             && books.responses.get(&connection).is_some_and(|to| to.iter().eq([&from]))
         {
             books.proven.insert(from);
@@ -462,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn who_got_the_response_and_nobody_else_hears() {
+    fn only_an_address_that_got_the_response_gets_more() {
         let stranger = |n: u8| SocketAddr::from(([203, 0, 113, n], 998));
         let parameters = Parameters {
             uid: 1,

@@ -14,7 +14,7 @@ use netblt_proto::wire::packet::{End, Verdict};
 use crate::content::Content;
 use crate::disk::Disk;
 
-/// Every buffer a host has, told apart by capacities that differ by a byte.
+/// Every buffer a host has, distinguished by capacities that differ by a byte.
 #[derive(Clone, Debug)]
 pub(crate) struct Stock {
     smallest: usize,
@@ -100,7 +100,7 @@ pub(crate) struct Source {
     /// What the receiver says it has, by place, and the last place.
     had: BTreeMap<u32, Vec<u8>>,
     last_had: Option<u32>,
-    /// It reads nothing before it has heard what the receiver has.
+    /// It reads nothing before HAVE has arrived.
     waits: bool,
 }
 
@@ -120,7 +120,7 @@ impl Source {
         }
     }
 
-    /// A connection is open: everything begins anew.
+    /// A connection is open: everything starts over.
     pub(crate) fn on_opened(&mut self, now: Instant, content: &Content, disk: &Disk, waits: bool) {
         self.waits = waits;
         self.connection += 1;
@@ -147,8 +147,8 @@ impl Source {
     /// What the receiver said it has, if it said anything: not all of it if something is missing.
     pub(crate) fn had(&self) -> Option<Vec<u8>> {
         let whole = self.last_had.is_some_and(|last| last as usize == self.had.len());
-        let heard = !self.had.is_empty();
-        heard.then(|| if whole { self.had.values().flatten().copied().collect() } else { vec![] })
+        let known = !self.had.is_empty();
+        known.then(|| if whole { self.had.values().flatten().copied().collect() } else { vec![] })
     }
 
     pub(crate) fn on_released(&mut self, buffer: Buffer) {
@@ -277,7 +277,7 @@ impl Sink {
         Ok(())
     }
 
-    /// A connection is open: everything begins anew.
+    /// A connection is open: everything starts over.
     pub(crate) fn on_opened(&mut self) {
         self.marks.clear();
         self.bytes = 0;

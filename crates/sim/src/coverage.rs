@@ -34,7 +34,7 @@ marks! {
     AnotherWay,
     /// A host stood still for seconds.
     Slept,
-    /// An end gave up because nothing moved on, though its peer was heard.
+    /// An end gave up because nothing moved on, though its peer answered.
     Stalled,
     /// A packet came while its host stood still.
     Starved,
@@ -52,17 +52,17 @@ marks! {
     SenderKilled,
     /// A receiver's program was killed.
     ReceiverKilled,
-    /// A host said that nobody listens.
+    /// A host said that nothing listens.
     Unreachable,
     /// An end got another address.
     Moved,
     /// The other end spoke to that address.
     Followed,
-    /// A datagram went to where nobody was any more.
+    /// A datagram went to an address without an end.
     Misdirected,
     /// An address was asked whether the peer is there.
     Challenged,
-    /// An end was told that its connection is not known.
+    /// An end got UNKNOWN for its connection.
     Unknown,
     /// An attacker's datagram was delivered.
     Attack,
@@ -106,11 +106,11 @@ marks! {
     WaitedForPermission,
     /// The sender had no buffer supplied.
     WaitedForSource,
-    /// A client gave up, and the other one was told.
+    /// A client gave up, and the other one was notified.
     Quit,
     /// The receiver said that it closes.
     DonePacket,
-    /// The sender left before it heard the receiver close.
+    /// The sender left before DONE arrived.
     Dallied,
     /// A machine dropped a datagram that it did not believe.
     Dropped,

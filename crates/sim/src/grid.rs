@@ -32,7 +32,7 @@ const REORDER: Probability = Probability::from_percent(1);
 /// How a cell's sender chooses its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Told the path's rate.
+    /// Given the path's rate.
     Fixed,
     /// Left to find it.
     Adaptive,

@@ -23,7 +23,7 @@ use crate::side::Side;
 /// What a host is.
 #[derive(Clone, Debug)]
 pub struct HostOptions {
-    /// What its machine is told.
+    /// The configuration of its machine.
     pub config: Config,
     /// How many buffers it has at first.
     pub stock: u32,
@@ -107,7 +107,8 @@ pub struct EndReport {
     pub starts: u32,
     /// How often a connection opened.
     pub openings: u32,
-    /// Whether it knows that the whole transfer arrived: the sender was told, the receiver judged.
+    /// Whether it knows that the whole transfer arrived: the sender by the verdict, the receiver by
+    /// its own.
     pub done: bool,
     /// How its last connection ended.
     pub closed: Option<Reason>,
@@ -269,7 +270,7 @@ impl Host {
             let have = self.had();
             self.endpoint.iter_mut().for_each(|end| end.tell(now, &have));
         }
-        // Nothing may be granted before the other end was told what is here.
+        // Nothing may be granted before HAVE was sent.
         let offered = if self.transfer.have > 0 && !greets { Ok(()) } else { self.offer_all(now) };
         self.look_at_timer(now);
         offered
@@ -335,7 +336,7 @@ impl Host {
                 self.content = Content::new(self.transfer.seed, shape);
                 self.need = Need::new(parameters.buffer_bytes);
                 oracle.on_opened(now, self.side, peer, &parameters, image_bytes);
-                self.begin_anew(now, oracle);
+                self.start_over(now, oracle);
             }
             Event::Wanted(number) => {
                 oracle.on_wanted(now, self.side, number);
@@ -359,7 +360,7 @@ impl Host {
                     Client::Sink(_) => true,
                 };
                 if !whole {
-                    oracle.find(now, self.side, "the receiver was not heard to its end");
+                    oracle.find(now, self.side, "the receiver's last messages were lost");
                 }
                 if verdict.as_ref().is_none_or(|verdict| verdict.verified) {
                     self.be_done(now);
@@ -411,7 +412,7 @@ impl Host {
         self.report.done_at = Some(now);
     }
 
-    fn begin_anew(&mut self, now: Instant, oracle: &mut Oracle) {
+    fn start_over(&mut self, now: Instant, oracle: &mut Oracle) {
         let have = self.had();
         match &mut self.client {
             Client::Source(source) => {
@@ -599,7 +600,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_sleeps_does_what_is_to_be_done_when_he_wakes_up() {
+    fn a_suspended_host_does_what_is_due_when_it_wakes_up() {
         let ms = Duration::from_millis;
         let config = Config::new(Wire::Sealed, Role::Receiver);
         let stops = Stops { period: ms(100), stopped: ms(50), scattered: None, until: ms(10_000) };

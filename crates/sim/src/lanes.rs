@@ -37,8 +37,8 @@ const PASSIVE: [u8; 4] = [10, 0, 0, 2];
 const PORT: u16 = 4000;
 /// Flows beside it have ports from here on.
 const BESIDE: u16 = 5000;
-/// How often the law is told of all lanes, and they of their shares.
-const TOLD: Duration = Duration::from_micros(200);
+/// The interval at which the rate law gets the counts of all lanes, and they their shares.
+const EXCHANGE_INTERVAL: Duration = Duration::from_micros(200);
 /// So much longer than the main connection a lane may be silent.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// From the loss of a lane to the next one that is opened.
@@ -122,7 +122,7 @@ struct World {
     left: u64,
     /// When each processor is free again, by host and number.
     free: [Vec<Instant>; 2],
-    told: Instant,
+    exchanged: Instant,
     /// Whether anything happened since.
     stirred: bool,
     entropy: Rng,
@@ -196,7 +196,7 @@ impl World {
             leaving: BinaryHeap::new(),
             left: 0,
             free: [vec![Instant::EPOCH; setup.cores], vec![Instant::EPOCH; setup.cores]],
-            told: Instant::EPOCH,
+            exchanged: Instant::EPOCH,
             stirred: false,
             entropy: Rng::named(setup.seed, "lanes"),
             losses: Losses::default(),
@@ -268,7 +268,7 @@ impl World {
             let count = self.units.len();
             self.turns += 1;
             for at in 0..count {
-                // Whoever shares a processor gets it in turn.
+                // Lanes that share a processor get it in turn.
                 self.turn((at + self.turns) % count)?;
             }
             if let Some(reason) = self.losses.main.take() {
@@ -335,7 +335,7 @@ impl World {
         });
         let leaving = self.leaving.peek().map(|Reverse(leaves)| leaves.at);
         let paths = self.paths.iter().map(Path::next);
-        let tell = self.stirred.then(|| self.told + TOLD);
+        let tell = self.stirred.then(|| self.exchanged + EXCHANGE_INTERVAL);
         let moves = self.setup.moves.get(self.moved).map(|at| Instant::EPOCH + *at);
         earliest(units.chain(paths).chain([leaving, tell, moves]))
     }
@@ -464,7 +464,7 @@ impl World {
         Ok(())
     }
 
-    /// A lane of which nothing is heard, while the main connection is.
+    /// A lane on which nothing arrives, while the main connection is alive.
     fn gives_up_lane(&mut self, at: usize) -> bool {
         let now = self.now;
         let is_main = |unit: &&Unit, of: usize| unit.client == of && unit.lane == 0;
@@ -500,10 +500,10 @@ impl World {
 
     /// The law of the main connection hears of all lanes, and they of it.
     fn tell(&mut self) {
-        if self.now < self.told + TOLD {
+        if self.now < self.exchanged + EXCHANGE_INTERVAL {
             return;
         }
-        (self.told, self.stirred) = (self.now, false);
+        (self.exchanged, self.stirred) = (self.now, false);
         let lanes: Vec<usize> = (0..self.units.len())
             .filter(|at| self.units[*at].client == 0 && self.units[*at].lane > 0)
             .collect();
@@ -570,7 +570,7 @@ impl World {
         let (there, back) = (self.setup.there.clone(), self.setup.back.clone());
         let moves = self.setup.moves.iter().map(|at| (Side::Active, *at)).collect();
         let setup = Setup { there, back, moves, ..Setup::new(self.setup.seed, 0, active, passive) };
-        // A path may be dead for longer than OPENs are said: nobody has begun anything then.
+        // A path may be dead for longer than OPENs are repeated: no transfer has begun then.
         let vain = matches!(reason, Reason::NoAnswer { .. });
         match vain || narrow || setup.may_stand_still() {
             true => Ok(LanesOutcome { gave_up: Some(reason), ..LanesOutcome::default() }),

@@ -22,7 +22,7 @@ use crate::transcript::TranscriptHash;
 /// The shortest standstill that an end takes for one (`docs/protocol.md §7.6`).
 const STANDSTILL: Duration = Duration::from_secs(10);
 /// And what it says of it to the other end.
-const STANDSTILL_TOLD: &str = "nothing new was stored for ";
+const STANDSTILL_WORDS: &str = "nothing new was stored for ";
 /// A path that loses all that an end says within a death timer once in so many times does so in
 /// some of very many worlds.
 const UNHEARD: f64 = 1e-5;
@@ -31,12 +31,12 @@ const UNHEARD: f64 = 1e-5;
 const FORGOTTEN: Duration = Duration::from_millis(2500);
 /// A silent peer is asked so often (`docs/protocol.md §7.4`).
 const ASKED: Duration = Duration::from_millis(1500);
-/// Who has nothing to say says so this often, or four times in the peer's death timer.
+/// The interval of an idle end's KEEPALIVEs, or four times in the peer's death timer.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// Who waits for what does not come says something about so often.
+/// The interval of the packets of an end that waits.
 const SAID: Duration = Duration::from_millis(125);
-/// Changes of a link that are told one by one: a mobile network has thousands.
-const CHANGES_TOLD: usize = 8;
+/// Most changes of a link that are listed one by one: a mobile network has thousands.
+const CHANGES_LISTED: usize = 8;
 
 /// A world that is over.
 #[derive(Clone, Debug)]
@@ -93,21 +93,21 @@ impl Outcome {
         self.finding.is_none() && self.ends.0.iter().all(fine)
     }
 
-    /// Whether the sender cannot know of a success that is one: it was killed, or died of a path
-    /// that was dead for longer than its death timer, while the last words were on their way. Who
-    /// has the last word never knows whether it was heard; no protocol can help that.
+    /// Whether the sender cannot know of a success: it was killed, or died of a path that was dead
+    /// for longer than its death timer, while the last messages were in flight. The end with the
+    /// last message never knows whether it arrived; no protocol can help that.
     ///
-    /// A path is dead to a sender from the last word before an outage, before which there was
-    /// nothing to say (on `rfc998`, where nobody asks, for up to a KEEPALIVE interval), to the
-    /// first repetition after it, which takes a round trip to come. And
-    /// losses that are likely enough to swallow every word of a death timer are as bad: on
-    /// `rfc998`, where nobody asks, a long round trip leaves it few.
+    /// A path is dead to a sender from the last message before an outage, before which there was
+    /// nothing to send (on `rfc998`, which has no questions, for up to a KEEPALIVE interval), to
+    /// the first repetition after it, which takes a round trip to come. Losses that are likely
+    /// enough to drop every message of a death timer are as bad: on `rfc998`, without questions, a
+    /// long round trip leaves it few.
     pub fn is_orphaned(&self) -> bool {
         let (sender, receiver) = (self.sender(), self.receiver());
         let killed = self.setup.kills.iter().any(|kill| kill.side == self.setup.sender());
-        // Who gave up tells the other one, which may have everything by then; and who was started
-        // again knows nothing of what the receiver, which has everything, says of it.
-        // Or it has everything, and what it says of that is held back until it gives up.
+        // An end that gave up notifies the other one, which may have everything by then. A
+        // restarted end does not know the connection of a receiver that has everything. Or the
+        // receiver has everything, and its messages are held back until the sender gives up.
         let over = match &receiver.closed {
             Some(Reason::Finished | Reason::PeerQuit(_) | Reason::Stalled(_)) => true,
             Some(Reason::PeerAborted(_)) => sender.starts > 1,
@@ -117,11 +117,11 @@ impl Outcome {
         let mut reasons = sender.closed.iter().chain(&sender.closed_before);
         // The other end may have given up so, and have had everything when it was gone.
         let stalled = |reason: &Reason| match reason {
-            Reason::PeerQuit(words) => words.starts_with(STANDSTILL_TOLD),
+            Reason::PeerQuit(words) => words.starts_with(STANDSTILL_WORDS),
             reason => matches!(reason, Reason::Stalled(_)),
         };
-        // Who flips bits of UNKNOWNs makes some that nobody can tell from true ones, and of a peer
-        // that cannot be heard meanwhile they are believed.
+        // Flipped bits make some UNKNOWNs that pass for true ones, and those of a peer that cannot
+        // be reached meanwhile are believed.
         let forgot = |reason: &Reason| *reason == Reason::Forgotten;
         let unheard = self.setup.attacker.is_some() && self.setup.longest_outage() >= FORGOTTEN;
         let misled = unheard && reasons.clone().any(forgot);
@@ -139,7 +139,7 @@ impl Outcome {
         let silence = if outage.is_zero() { outage } else { outage + between + repeated + rtt };
         let words = (patience.as_nanos() / between.as_nanos()) as u32;
         let lost = |to| self.setup.chance_of_loss(to, words) >= UNHEARD;
-        // Who has another address hears nothing before the other end has heard it.
+        // An end with a new address gets nothing before the other end has a packet from there.
         let side = self.setup.sender();
         let unfound = self.setup.longest_unfound(side, ASKED);
         let moves = !unfound.is_zero();
@@ -150,14 +150,14 @@ impl Outcome {
         settled && !sender.done && gone
     }
 
-    /// What went wrong: something forbidden, or an end that does not know of its success although
-    /// nobody gave up.
+    /// The problem: a violation, or an end that does not know of its success although no end gave
+    /// up.
     pub fn problem(&self) -> Option<String> {
         if let Some(finding) = &self.finding {
             return Some(finding.to_string());
         }
-        // Whatever else is wrong with a path: who is only slow gets on. But one direction may be
-        // dead for as long as makes a standstill.
+        // Whatever else is wrong with a path: an end that is only slow gets on. But one direction
+        // may be dead for as long as makes a standstill.
         let narrow = self.paths.0.iter().any(|counters| counters.lost_mtu.packets > 0);
         let excused = narrow || self.setup.may_stand_still() || self.setup.attacker.is_some();
         if self.coverage.count(Mark::Stalled) > 0 && !excused {
@@ -255,8 +255,8 @@ impl Setup {
         let deaths = Side::BOTH.map(|side| self.host(side).config.death_timer);
         let patience = deaths[0].min(deaths[1]).max(STANDSTILL);
         let outage = self.longest_outage();
-        // Who moved during an outage is found only some round trips after it; and what was said in
-        // one is repeated only then, and takes a round trip to be answered.
+        // An end that moved during an outage is found only some round trips after it. A message
+        // sent during one is repeated only then, and takes a round trip to be answered.
         let rtt = self.longest_round_trip();
         let found = match self.moves.is_empty() {
             true => REPEATED.max(rtt * 4) + rtt,
@@ -349,7 +349,7 @@ fn describe_host(host: &HostOptions) -> String {
         at => format!(", starts at {at:?}"),
     };
     let sleeps = host.sleeps.iter().map(|(at, lasts)| format!(", sleeps at {at:?} for {lasts:?}"));
-    let starts = sleeps.fold(starts, |told, sleep| told + &sleep);
+    let starts = sleeps.fold(starts, |text, sleep| text + &sleep);
     format!(
         "{role}{policy}{repair}, buffers of {} + {} bytes, {} of {} outstanding, datagrams of {}, \
          death timer {:?}{starts}{}",
@@ -407,7 +407,7 @@ fn describe_changes(schedule: &[Change]) -> String {
         format!(", at {:?} {what}", change.at)
     };
     let [first, .., last] = schedule else { return schedule.iter().map(one).collect() };
-    if schedule.len() <= CHANGES_TOLD {
+    if schedule.len() <= CHANGES_LISTED {
         return schedule.iter().map(one).collect();
     }
     let mut text = format!(", {} changes from {:?} to {:?}", schedule.len(), first.at, last.at);
@@ -494,15 +494,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_changes_are_told_one_by_one_and_many_by_what_they_come_to() {
+    fn few_changes_are_listed_and_many_are_summed_up() {
         let at = |seconds| Change { at: Duration::from_secs(seconds), ..Change::default() };
         let outage = Change { outage: Some(Outage::Drop), ..at(2) };
         let few = describe_changes(&[at(1), outage.clone()]);
         assert_eq!(few, ", at 1s changes, at 2s outage Drop");
         let rate = |n| Change { rate: Some(Rate::from_bytes_per_second(n * 125_000)), ..at(n) };
         let many: Vec<Change> = (1..=5000).map(rate).chain([outage.clone(), outage]).collect();
-        let told = describe_changes(&many);
-        assert!(told.starts_with(", 5002 changes from 1s to 2s, rate "), "{told}");
-        assert!(told.ends_with(", 2 outages") && told.len() < 120, "{told}");
+        let text = describe_changes(&many);
+        assert!(text.starts_with(", 5002 changes from 1s to 2s, rate "), "{text}");
+        assert!(text.ends_with(", 2 outages") && text.len() < 120, "{text}");
     }
 }

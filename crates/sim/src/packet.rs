@@ -27,7 +27,7 @@ pub(crate) struct Packet {
 pub(crate) enum PacketKind {
     /// A datagram.
     Datagram,
-    /// The host at the other end says that nobody listens there.
+    /// The host at the other end says that nothing listens there.
     Unreachable,
     /// A packet of another flow, for neither host.
     Foreign(Box<Foreign>),
@@ -89,18 +89,18 @@ impl Payload for Packet {
 mod tests {
     use super::*;
 
-    fn nobody() -> SocketAddr {
+    fn unspecified() -> SocketAddr {
         ([0, 0, 0, 0], 0).into()
     }
 
     #[test]
     fn flips_of_a_checksummed_datagram_stay_in_one_word() {
-        let mut packet = Packet::datagram(nobody(), nobody(), vec![0; 8]).checksummed();
+        let mut packet = Packet::datagram(unspecified(), unspecified(), vec![0; 8]).checksummed();
         for bit in [17, 33, 30, 2] {
             packet.flip_bit(bit);
         }
         assert_eq!(packet.bytes, [0, 0, 2, 0x40, 0, 0, 0, 0]);
-        let mut packet = Packet::datagram(nobody(), nobody(), vec![0; 2]);
+        let mut packet = Packet::datagram(unspecified(), unspecified(), vec![0; 2]);
         packet.flip_bit(0);
         packet.flip_bit(15);
         assert_eq!(packet.bytes, [1, 0x80]);

@@ -58,7 +58,7 @@ pub struct Setup {
     pub quit: Option<(Side, Duration)>,
     /// What clients change while it runs.
     pub steers: Vec<(Side, Duration, Steering)>,
-    /// Somebody on the path who means harm.
+    /// An attacker on the path.
     pub attacker: Option<AttackerOptions>,
     /// Flows that share the path with the transfer.
     pub neighbours: Vec<FlowOptions>,
@@ -156,8 +156,8 @@ impl Setup {
         longest
     }
 
-    /// The longest time for which `side` may hear nothing since it has another address: until it
-    /// asks, which may take `asked`, and is answered there. If it moves again before, anew.
+    /// The longest time for which nothing may reach `side` at its new address: until it asks, which
+    /// may take `asked`, and is answered there. If it moves again before, the time starts over.
     pub fn longest_unfound(&self, side: Side, asked: Duration) -> Duration {
         let found = asked + self.longest_round_trip();
         let moves = self.moves.iter().filter(|(moved, _)| *moved == side);
@@ -194,8 +194,8 @@ impl Setup {
         }
     }
 
-    /// Whether the active end calls a sender and cannot give back the number in its RESPONSE, so
-    /// that the sender doubts that it is heard (`docs/protocol.md §2.3`).
+    /// Whether the active end calls a sender and cannot return the number in its RESPONSE, so that
+    /// the sender doubts its address (`docs/protocol.md §2.3`).
     pub fn calls_as_a_stranger(&self) -> bool {
         let caller = &self.active.config;
         let receives = (caller.wire, caller.role) == (Wire::Rfc998, Role::Receiver);
@@ -256,7 +256,7 @@ mod tests {
         // Narrow for good is what the path is; before it was, it was too narrow.
         setup.there.schedule = vec![at(1, None, Some(592)), at(9, None, Some(1280))];
         assert_eq!(setup.longest_outage(), Duration::from_secs(8));
-        // Who stands still does not hear it heal.
+        // A suspended host does not see it heal.
         let secs = Duration::from_secs;
         setup.active.sleeps = vec![(secs(8), secs(3)), (secs(30), secs(4))];
         assert_eq!(setup.longest_outage(), secs(10));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn who_moves_again_before_it_is_found_is_unfound_for_both() {
+    fn a_second_move_before_the_first_is_found_adds_both_times() {
         let (ms, side) = (Duration::from_millis, Side::Active);
         let mut setup = setup();
         (setup.there.delay, setup.back.delay) = (ms(400), ms(600));

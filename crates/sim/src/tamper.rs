@@ -5,7 +5,7 @@ use netblt_proto::time::Instant;
 use crate::check::Clear;
 use crate::side::Side;
 
-/// A datagram as it leaves, for those who would tamper with it.
+/// A datagram as it leaves, for tampering.
 #[derive(Clone, Copy, Debug)]
 pub struct Sight<'a> {
     /// The time at which it leaves.
@@ -35,7 +35,7 @@ pub enum Tamper {
     Twice,
 }
 
-/// Asks each of `all` about a datagram, so that those who count see everything; the strictest
+/// Asks each of `all` about a datagram, so that counters see everything. The strictest answer
 /// prevails.
 pub(crate) fn ask_all(all: &mut [Tampering], sight: &Sight<'_>) -> Tamper {
     let decisions = all.iter_mut().map(|tamper| tamper(sight));

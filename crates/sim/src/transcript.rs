@@ -55,7 +55,7 @@ impl Transcript {
         self.flush(STAGE_BYTES);
     }
 
-    /// An event was told.
+    /// Records an event.
     pub(crate) fn event(&mut self, now: Instant, side: Side, event: &Event) {
         if !self.wanted {
             return;

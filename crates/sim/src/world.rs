@@ -61,9 +61,9 @@ enum Origin {
     True,
     /// It took the path, and bits flipped.
     Spoiled,
-    /// It was sent by somebody else, and is true.
+    /// It was sent by the attacker, and is true.
     Copy,
-    /// It was sent by somebody else, and has nothing new to say.
+    /// It was sent by the attacker, and carries no news.
     Stale,
 }
 
@@ -101,7 +101,7 @@ pub struct World {
     /// ENDs said in this connection.
     ends_said: u64,
     /// The receiver's DONE packet arrived.
-    done_heard: bool,
+    done_arrived: bool,
     pool: Vec<Vec<u8>>,
     batch: Vec<u8>,
     steps: u64,
@@ -134,7 +134,7 @@ impl World {
             coverage: Coverage::default(),
             handshakes: Pair::default(),
             ends_said: 0,
-            done_heard: false,
+            done_arrived: false,
             pool: Vec::new(),
             batch: Vec::new(),
             steps: 0,
@@ -188,7 +188,7 @@ impl World {
         self.agenda.insert((at, self.scheduled), happening);
     }
 
-    /// Whether nobody is left, nor will come back, or comes back in vain.
+    /// Whether no program is left to come back, or only in vain.
     fn is_over(&self) -> bool {
         let sender = &self.hosts[self.setup.sender()];
         let receiver = &self.hosts[sender.side.other()];
@@ -197,14 +197,14 @@ impl World {
             return true;
         }
         if self.coverage.count(Mark::Quit) > 0 && self.next() == Instant::NEVER {
-            // Nobody will open a connection to who still waits for one.
+            // No end will open a connection to one that still waits.
             return true;
         }
         let gone = Side::BOTH.iter().all(|side| self.hosts[*side].endpoint.is_none());
         gone && !self.agenda.values().any(|happening| matches!(happening, Happening::Start(_)))
     }
 
-    /// One round: whoever's time has come acts, then the clock jumps, then datagrams come in.
+    /// One round: each host whose time has come acts, then the clock jumps, then datagrams come in.
     fn step(&mut self) {
         self.steps += 1;
         for side in Side::BOTH {
@@ -476,8 +476,8 @@ impl World {
         }
     }
 
-    /// Kills a program unless the transfer is all but over: whoever holds a verdict that the other
-    /// one has not heard takes it to the grave, and no protocol can help that.
+    /// Kills a program unless the transfer is all but over: a verdict that has not arrived is lost
+    /// with its end, and no protocol can help that.
     fn kill(&mut self, kill: Kill) {
         let sender = self.setup.sender();
         let settled = self.hosts[sender].report.done || self.hosts[sender.other()].complete();
@@ -585,7 +585,7 @@ impl World {
             return;
         }
         self.oracle.on_received(side, from, &bytes);
-        self.done_heard |= bytes.get(3) == Some(&kind::DONE);
+        self.done_arrived |= bytes.get(3) == Some(&kind::DONE);
         if stale {
             self.oracle.begin_answer(side, bytes.len());
         }
@@ -614,7 +614,7 @@ impl World {
             }
         }
         let dallied = self.hosts[self.setup.sender()].report.dallied;
-        if dallied.is_some() && !self.done_heard {
+        if dallied.is_some() && !self.done_arrived {
             self.coverage.see(Mark::Dallied, 1);
         }
         let paths = Side::BOTH.map(|side| *self.paths[side].counters());

@@ -1,4 +1,4 @@
-//! Who is being relayed: each client has a socket of its own towards the target, as behind a NAT.
+//! The clients of a relay: each has a socket of its own towards the target, as behind a NAT.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -31,7 +31,7 @@ pub(super) struct Client {
     /// The address of ours that it talks to, from which it must be answered.
     ours: Option<IpAddr>,
     socket: Socket,
-    heard: Instant,
+    last_datagram: Instant,
 }
 
 impl Client {
@@ -117,7 +117,7 @@ impl Clients {
             address: meta.addr,
             ours: meta.dst_ip.filter(|_| self.wildcard),
             socket,
-            heard: now,
+            last_datagram: now,
         });
         self.by_address.insert(meta.addr, slot as u32);
         Some(slot as u32)
@@ -127,7 +127,7 @@ impl Clients {
     pub(super) fn of_socket(&mut self, key: u64, now: Instant) -> Option<(ClientId, u32)> {
         let slot = u32::try_from(key).ok()?;
         let client = self.slots.get_mut(slot as usize)?.as_mut()?;
-        client.heard = now;
+        client.last_datagram = now;
         Some((ClientId { slot, number: client.number }, overhead_bytes(client.address)))
     }
 
@@ -142,7 +142,7 @@ impl Clients {
         if client.number != id.number {
             return None;
         }
-        client.heard = now;
+        client.last_datagram = now;
         Some(client)
     }
 
@@ -154,7 +154,7 @@ impl Clients {
         }
         self.swept = Some(now);
         for (key, slot) in self.slots.iter_mut().enumerate() {
-            if let Some(client) = slot.take_if(|client| since(client.heard) > IDLE_LIMIT) {
+            if let Some(client) = slot.take_if(|client| since(client.last_datagram) > IDLE_LIMIT) {
                 self.by_address.remove(&client.address);
                 waiter.remove(&client.socket, key as u64);
             }

@@ -46,7 +46,7 @@ mod by_epoll {
 
     use rustix::event::epoll;
 
-    /// Sockets told of at once; others that are readable come next time.
+    /// Readable sockets returned at once; others come next time.
     const EVENTS: usize = 64;
 
     /// Sockets to wait for, each under a key of its own.

@@ -57,8 +57,8 @@ impl Inbox {
         if partial && start + at + 2 > packet.len() {
             return Err(invalid());
         }
-        // What the host's own stack has sent has the right checksum once it is complete. Of what
-        // comes complete (ICMP, raw sockets) nobody knows.
+        // A packet of the host's own stack has the right checksum once it is complete. Nothing is
+        // known of packets that come complete (ICMP, raw sockets).
         self.summed = partial;
         if header.gso_type == GSO_NONE {
             if partial {
@@ -67,7 +67,7 @@ impl Inbox {
             self.whole = Some(packet.len());
             return Ok(());
         }
-        // The length told can be that of a whole first packet; the headers say it exactly.
+        // The given length can be that of a whole first packet. The headers say it exactly.
         let transport = if header.csum_offset == 6 {
             8
         } else {

@@ -49,7 +49,7 @@ pub(super) fn html(beside: &[Friendliness], neighbours: &[Neighbours]) -> String
          their own, over one router with the review's link and round trip and a queue of one \
          product of both, which is an assumption; {} s, of which the first {} do not count; \
          nothing is lost at random. <i>TCP left</i> is what the TCP beside it has, of what it \
-         has beside another like itself. QUANTA is told its rate, here as in its row.</p>\n\
+         has beside another like itself. QUANTA has a given rate, here as in its row.</p>\n\
          <div class=\"scroll\"><table><thead><tr><th rowspan=2>program",
         LASTS.as_secs(),
         SETTLED.as_secs()
@@ -71,7 +71,7 @@ pub(super) fn html(beside: &[Friendliness], neighbours: &[Neighbours]) -> String
     out += "</table></div>\n<h2>Neighbours on a narrow path</h2>\n\
             <p>The same hosts, over a router of 50 Mbit/s and 40 ms, with three queues: Mbit/s of \
             either, and the first one's part of both.</p>\n\
-            <div class=\"scroll\"><table><thead><tr><th>who, beside whom";
+            <div class=\"scroll\"><table><thead><tr><th>program, beside another";
     for queue in QUEUES {
         let _ = write!(out, "<th colspan=2>queue of {queue}");
     }

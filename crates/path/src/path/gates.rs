@@ -1,5 +1,6 @@
-//! Who refuses a packet before the queue is full: a policer, which keeps to a rate by what it drops
-//! and lets nothing wait, and CoDel (RFC 8289), which drops what has waited too long for too long.
+//! Two gates that drop packets before the queue is full: a policer, which keeps to a rate by drops
+//! and lets nothing wait, and CoDel (RFC 8289), which drops packets that have waited too long for
+//! too long.
 
 use std::time::Duration;
 
@@ -157,7 +158,7 @@ mod tests {
         assert!(longest < MS * 150, "{longest:?}");
         let (came, marked, _) = send(link(true), mbit(12).scaled(21, 20), 21_000);
         assert!(came == 21_000 && marked > 500, "{came} {marked}");
-        // What the link carries waits for nobody.
+        // Packets within the link's rate do not wait.
         assert_eq!(send(link(false), mbit(12), 21_000).0, 21_000);
     }
 }

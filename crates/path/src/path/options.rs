@@ -31,13 +31,13 @@ pub struct LinkOptions {
     pub duplicate: Probability,
     /// How many packets arrive with one to eight bits of their payload flipped.
     pub corrupt: Probability,
-    /// Who lets only so much come to the queue. `None`: nobody.
+    /// Bounds the rate into the queue. `None`: no policer.
     pub policer: Option<Policer>,
     /// How much may wait for the link.
     pub queue: QueueLimit,
     /// What drops or marks by chance as packets join the queue: PIE or RED. `None`: nothing.
     pub early_drop: Option<EarlyDrop>,
-    /// Who drops or marks what waits too long. `None`: nobody.
+    /// Drops or marks packets that wait too long. `None`: no CoDel.
     pub codel: Option<CoDel>,
     /// From which queue on ECN-capable packets are marked; others just wait. `None`: never.
     pub ecn_mark: Option<MarkAbove>,

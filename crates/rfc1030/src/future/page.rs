@@ -41,7 +41,7 @@ pub fn html(results: &[Result]) -> String {
          meet, twenty packets arrive at once, and the earth stations' buffers, the smallest of \
          which has {STATION_BYTES} bytes, do not take them, however long the interval. More \
          than the channel takes breaks it down in any case; the adaptive \
-         senders, which are told nothing, stay below: on rfc998 with each of 1,000 seeds, sealed \
+         senders, which are given no rate, stay below: on rfc998 with each of 1,000 seeds, sealed \
          with 226 of 227.</p>\n\
          <div class=\"scroll\"><table><thead><tr><th style=\"text-align:left\">experiment\
          <th>Mbit/s<th>of best<th>Jain's<br>index<th>most bytes<br>waiting<th>sent<br>again\

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use netblt_proto::Feedback;
-use netblt_proto::api::Ecn;
 use netblt_proto::config::Policy;
 use netblt_proto::emulated;
+use netblt_proto::api::Ecn;
 use netblt_proto::rate::RateControl;
 use netblt_proto::rate::pacer::Pacer;
 use netblt_proto::rate::sampler::Sampler;
@@ -48,7 +48,7 @@ pub(super) struct Ours {
     rtt: Duration,
     next_number: u64,
     reported: Instant,
-    silence_told: Instant,
+    silence_at: Instant,
     probed: Instant,
     /// By how much the next timer is late.
     late: Duration,
@@ -72,7 +72,7 @@ impl Ours {
             rtt: options.rtt,
             next_number: 0,
             reported: start,
-            silence_told: start,
+            silence_at: start,
             probed: start,
             late: Duration::ZERO,
             touched: start,
@@ -99,7 +99,7 @@ impl Ours {
         if self.sampler.in_flight_bytes() == 0 {
             return Instant::NEVER;
         }
-        let since = self.reported.max(self.silence_told);
+        let since = self.reported.max(self.silence_at);
         since.max(self.sampler.last_sent().unwrap_or(since)) + SILENCE.max(self.rtt * 3)
     }
 
@@ -150,7 +150,7 @@ impl Ours {
         }
         self.rtt = now.since(self.tried.unwrap_or(now)).max(Duration::from_micros(1));
         self.law = emulated::law(self.policy, self.packet, self.rtt);
-        (self.reported, self.silence_told, self.probed, self.touched) = (now, now, now, now);
+        (self.reported, self.silence_at, self.probed, self.touched) = (now, now, now, now);
     }
 
     fn transmit(&mut self, now: Instant, out: &mut Outbox) {
@@ -195,7 +195,7 @@ impl Ends for Ours {
             out.push(Body::Report(report), FEEDBACK_BYTES);
         }
         if self.silence_due() <= now {
-            self.silence_told = now;
+            self.silence_at = now;
             self.law.on_silence(now);
         }
         if self.law.next_timeout().is_some_and(|at| at <= now) {

@@ -19,7 +19,7 @@ pub(super) enum Client {
     Sink(Sink),
 }
 
-/// Images for whoever was granted a buffer first.
+/// Images for the lane that was first granted a buffer.
 #[derive(Debug)]
 pub(super) struct Source {
     /// How many bytes there are, if there is an end of them.

@@ -38,7 +38,7 @@ pub(super) struct Unit {
     /// It is lost, or over.
     pub(super) gone: bool,
     pub(super) admits: bool,
-    /// Since when nothing was heard.
+    /// Since when nothing has arrived.
     pub(super) silent: Option<Instant>,
     pub(super) costs_nothing: bool,
     /// Empty buffers in a receiving machine.

@@ -30,9 +30,9 @@ pub(super) fn add_sleeps(seed: u64, heals_at: Duration, setup: &mut Setup) -> bo
     true
 }
 
-/// The path becomes another one up to three times, and then again what it was: longer or shorter,
-/// and as slow as an eighth where somebody finds that out. On `sealed` often with another address
-/// of the end that moves, after a gap. Whether it does: it may queue for long.
+/// The path becomes another one up to three times, and then the first again: longer or shorter, and
+/// as slow as an eighth where a law finds that out. On `sealed` often with a new address of the end
+/// that moves, after a gap. Returns whether it does: it may queue for long.
 pub(super) fn add_another_way(
     seed: u64,
     sketch: &Sketch,

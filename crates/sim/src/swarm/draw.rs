@@ -48,7 +48,7 @@ pub(super) fn setup(seed: u64, scenario: Option<&Scenario>) -> Setup {
     setup
 }
 
-/// Static keys in place of the secret, and a few others who may come in as well.
+/// Static keys in place of the secret, and a few others that are accepted as well.
 fn open_by_keys(seed: u64, setup: &mut Setup) {
     let mut rng = Rng::named(seed, "static keys");
     let mut key = || {
@@ -172,7 +172,7 @@ fn agreed_bytes(setup: &Setup) -> u64 {
 pub(super) fn links(seed: u64, sketch: &Sketch, agreed: u64) -> (LinkOptions, LinkOptions) {
     let mut dice = Dice::new(seed, "links");
     let packet = u64::from(sketch.datagram) + 28;
-    // Both ends may have larger packets, and on `rfc998` nobody makes them smaller.
+    // Both ends may have larger packets, and on `rfc998` they never become smaller.
     let room = if sketch.wire == Wire::Rfc998 { agreed * 10 } else { 0 };
     let share = Duration::from_nanos(dice.range(10, 90) * sketch.rtt.as_nanos() as u64 / 100);
     let mut link = |delay| {

@@ -73,7 +73,8 @@ pub(super) fn add(seed: u64, sketch: &Sketch, ours: bool, setup: &mut Setup) {
     // which the other end waits until its death timer runs out.
     let mortal = rough || !ours;
     setup.persistent = mortal;
-    // After healing: everything anew, at a tenth of the speed, after every timer has run out twice.
+    // After healing: everything again, at a tenth of the speed, after every timer has run out
+    // twice.
     let patience = Duration::from_secs(120) + first_data_timer(sketch);
     setup.deadline = heals_at + base.max(agreed_time(sketch)) * 12 + patience;
     // Its window grows by half a packet a round trip, so that 40,000 packets take 400 of them.
@@ -256,8 +257,8 @@ fn narrow(seed: u64, sketch: &Sketch, heals_at: Duration, setup: &mut Setup) {
     }
 }
 
-/// One direction takes only small packets, while the other end is still heard, for long enough that
-/// somebody must notice. Answers when that is over, and all else.
+/// One direction takes only small packets, while packets of the other end still arrive, for long
+/// enough that an end must notice. Returns when that is over, and when all else is.
 fn choke(dice: &mut Dice, sketch: &Sketch, heals_at: Duration, setup: &mut Setup) -> Duration {
     setup.chokes = true;
     let at = dice.within(heals_at);

@@ -1,4 +1,4 @@
-//! Drawing the transfer of a world: how much, between whom, how fast.
+//! Draws the transfer of a world: its size, its ends and its rate.
 
 use std::time::Duration;
 

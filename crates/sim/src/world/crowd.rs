@@ -1,4 +1,4 @@
-//! Strangers who know the secret as well.
+//! Other peers with the same secret.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::{Happening, World};
 use crate::side::Side;
 
 impl World {
-    /// Others with the same secret open as well, and are never heard of again.
+    /// Other peers with the same secret open as well, and then send nothing more.
     pub(super) fn schedule_crowd(&mut self) {
         let mut rng = Rng::named(self.setup.seed, "crowd");
         for n in 0..self.setup.crowd {

@@ -1,11 +1,11 @@
-//! Who has proved which static key.
+//! Checks of the static keys that the ends have proved.
 
 use super::World;
 use crate::coverage::Mark;
 use crate::side::Side;
 
 impl World {
-    /// Whoever opens by keys knows whose key the other end has.
+    /// An end that opens by keys knows the key of the other end.
     pub(super) fn check_keys(&mut self, side: Side) {
         let keys = self.setup.keys;
         let expected = keys.map(|[active, passive]| match side {

@@ -33,7 +33,7 @@ impl World {
         side.address_after(self.moves[side])
     }
 
-    /// Where the end is that was at `address` in the beginning, or who else it is.
+    /// The present address of the end that was at `address` at the start, or of another host.
     pub(super) fn where_now(&self, address: SocketAddr) -> SocketAddr {
         let side = Side::BOTH.into_iter().find(|side| side.address() == address);
         side.map_or(address, |side| self.address(side))

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 pub(crate) const LOOK_ROUND: Duration = Duration::from_millis(4);
 /// How long a program that was asked to end may take.
 const MERCY: Duration = Duration::from_secs(2);
-/// How much of what a program said is told, in bytes.
+/// How much of a program's output is shown, in bytes.
 const SAID_BYTES: usize = 400;
 
 /// A program and its words: the program's name or path comes first.

@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 use netblt_path::scenario::Scenario;
 
-use crate::ground::{Ground, Room, Seen};
+use crate::process::{Ended, LOOK_ROUND, Side};
 use crate::rival::{Over, Ready, Rival};
-use crate::side::{Ended, LOOK_ROUND, Side};
+use crate::testbed::{Ground, Room, Seen};
 
 /// How long the far side may take until it can be called.
 const UNTIL_READY: Duration = Duration::from_secs(15);
