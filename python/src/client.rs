@@ -12,12 +12,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use netblt::keys::meet::{self, Met};
+use netblt::keys::tofu::{self, KnownSince};
 use netblt::keys::{KnownServers, ask, file, fingerprint};
-use netblt::serve::remote::{Fetch, Read, Server, into_directory};
-use netblt::serve::{Entry, PORT, Piece, Session, Sort};
+use netblt::serve::client::{Client, Fetch, Read, into_directory};
+use netblt::serve::{Entry, EntryType, PORT, Piece, Session};
 use netblt::{
-    Cancel, Denial, Error, Observer, Rendezvous, Selection, Source, Summary, Warning, ticket,
+    Cancel, Error, Observer, Rendezvous, RequestErrorKind, Selection, Source, Summary, Warning,
+    ticket,
 };
 use pyo3::IntoPyObjectExt as _;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -114,13 +115,13 @@ impl Meeting {
                 let hear = told.clone();
                 let warn = |warning: &Warning| lock(&hear.0).push(warning.to_string());
                 let ask = || ask(std::slice::from_ref(address), &self.options, cancel, warn);
-                let (key, met) = meet::server_key(address, &mut known, ask)?;
-                if met == Met::Now {
+                let (key, met) = tofu::server_key(address, &mut known, ask)?;
+                if met == KnownSince::Now {
                     let shown = fingerprint(&key);
                     let text = format!("{address} is met for the first time; its key is {shown}");
                     lock(&told.0).push(text);
                 }
-                meet::call(address, own, key)?
+                tofu::call(address, own, key)?
             }
             (Proof::Key { .. }, None) => {
                 return Err(netblt::OptionsError::NoKey.into());
@@ -138,7 +139,7 @@ impl Meeting {
         };
         let Ok(known) = KnownServers::read(known) else { return error };
         let ask = || ask(std::slice::from_ref(address), &self.options, cancel, |_| {});
-        meet::explain(error, address, &known, ask)
+        tofu::explain(error, address, &known, ask)
     }
 }
 
@@ -327,7 +328,7 @@ impl Remote {
 impl Remote {
     fn call(
         &self,
-        act: impl FnOnce(&Server<'_>, &mut Told) -> Result<Answer, Error> + Send + 'static,
+        act: impl FnOnce(&Client<'_>, &mut Told) -> Result<Answer, Error> + Send + 'static,
     ) -> PyResult<Call> {
         Call::begin(Arc::clone(&self.0), self.0.options.clone(), Box::new(act))
     }
@@ -335,7 +336,7 @@ impl Remote {
     fn replacing(
         &self,
         replace: bool,
-        act: impl FnOnce(&Server<'_>, &mut Told) -> Result<Answer, Error> + Send + 'static,
+        act: impl FnOnce(&Client<'_>, &mut Told) -> Result<Answer, Error> + Send + 'static,
     ) -> PyResult<Call> {
         let mut options = self.0.options.clone();
         options.overwrite =
@@ -346,11 +347,12 @@ impl Remote {
 
 /// A server that is busy is asked again, for a minute: nothing of what it refused has begun, and
 /// what is in its way may be other things that this program puts.
-fn patiently(server: &Server<'_>, mut put: impl FnMut() -> Result<Summary, Error>) -> Outcome {
+fn patiently(server: &Client<'_>, mut put: impl FnMut() -> Result<Summary, Error>) -> Outcome {
     let (begun, mut pause) = (Instant::now(), PAUSE);
     loop {
         match put() {
-            Err(Error::Denied { what: Denial::Busy, .. }) if begun.elapsed() < PATIENCE => {}
+            Err(Error::Denied { what: RequestErrorKind::Busy, .. })
+                if begun.elapsed() < PATIENCE => {}
             came => return came.map(|summary| Answer::Moved(Box::new(summary))),
         }
         // Many who were refused at the same time do not come back at the same time.
@@ -367,10 +369,13 @@ fn patiently(server: &Server<'_>, mut put: impl FnMut() -> Result<Summary, Error
 }
 
 /// All files beneath a path, or it itself, named by their paths; none if nothing is there.
-fn walk(server: &Server<'_>, path: Vec<u8>, told: &mut Told) -> Result<Vec<Entry>, Error> {
+fn walk(server: &Client<'_>, path: Vec<u8>, told: &mut Told) -> Result<Vec<Entry>, Error> {
     let mut top = match server.stat(&path, told) {
         Ok(entry) => entry,
-        Err(Error::Denied { what: Denial::NotFound | Denial::NotADirectory, .. }) => {
+        Err(Error::Denied {
+            what: RequestErrorKind::NotFound | RequestErrorKind::NotADirectory,
+            ..
+        }) => {
             return Ok(Vec::new());
         }
         Err(error) => return Err(error),
@@ -378,7 +383,7 @@ fn walk(server: &Server<'_>, path: Vec<u8>, told: &mut Told) -> Result<Vec<Entry
     top.name = path;
     let (mut found, mut left) = (Vec::new(), vec![top]);
     while let Some(entry) = left.pop() {
-        if entry.sort != Sort::Directory {
+        if entry.sort != EntryType::Directory {
             found.push(entry);
             continue;
         }
@@ -410,7 +415,7 @@ pub(crate) struct Call {
     heard: Mutex<Option<UnixStream>>,
 }
 
-type Act = Box<dyn FnOnce(&Server<'_>, &mut Told) -> Outcome + Send>;
+type Act = Box<dyn FnOnce(&Client<'_>, &mut Told) -> Outcome + Send>;
 
 impl Call {
     fn begin(meeting: Arc<Meeting>, options: netblt::Options, act: Act) -> PyResult<Self> {
@@ -426,7 +431,7 @@ impl Call {
                 let came = meeting.meet(&cancel, &told).and_then(|(rendezvous, session)| {
                     let (rendezvous, options) = (&rendezvous, &options);
                     let session = Some(&session);
-                    let server = Server { rendezvous, options, cancel: &cancel, session };
+                    let server = Client { rendezvous, options, cancel: &cancel, session };
                     act(&server, &mut told).map_err(|error| meeting.explain(error, &cancel))
                 });
                 drop(asking);
@@ -454,8 +459,8 @@ impl Call {
     }
 
     /// Asks it to stop without waiting for anybody.
-    fn hurry(&self) {
-        self.cancel.hurry();
+    fn abort(&self) {
+        self.cancel.abort();
     }
 
     /// Waits no longer than so many seconds, with Python's lock released: whether it is over.
@@ -532,9 +537,9 @@ fn answered(py: Python<'_>, answer: Answer) -> PyResult<Py<PyAny>> {
 
 fn shown(py: Python<'_>, entry: &Entry) -> PyResult<Py<PyAny>> {
     let kind = match entry.sort {
-        Sort::File => "file",
-        Sort::Directory => "directory",
-        Sort::Link => "link",
+        EntryType::File => "file",
+        EntryType::Directory => "directory",
+        EntryType::Link => "link",
         _ => "other",
     };
     let (seconds, nanos) = entry.modified;

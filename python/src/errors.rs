@@ -3,7 +3,7 @@
 
 use std::io;
 
-use netblt::{Denial, Error, Kind, Reason};
+use netblt::{Error, ErrorKind, Reason, RequestErrorKind};
 use pyo3::prelude::*;
 
 /// The exit code of the program for a file that vanished while it was sent.
@@ -63,8 +63,8 @@ fn class(error: &Error) -> (&'static str, Option<i32>) {
         Error::Unresolved { .. } => ("UnreachableError", Some(EHOSTUNREACH)),
         Error::Alone(_) => ("SilentError", Some(ETIMEDOUT)),
         Error::Connect { reason, .. } => match (error.kind(), reason) {
-            (Kind::Refused, _) => ("RefusedError", Some(ECONNREFUSED)),
-            (Kind::Protocol, _) => ("ProtocolError", Some(ECONNABORTED)),
+            (ErrorKind::Refused, _) => ("RefusedError", Some(ECONNREFUSED)),
+            (ErrorKind::Protocol, _) => ("ProtocolError", Some(ECONNABORTED)),
             // The host has answered that nobody listens there.
             (_, Reason::NoAnswer { unreachable: true, .. } | Reason::Unreachable) => {
                 ("RefusedError", Some(ECONNREFUSED))
@@ -72,33 +72,33 @@ fn class(error: &Error) -> (&'static str, Option<i32>) {
             _ => ("SilentError", Some(ETIMEDOUT)),
         },
         _ => match error.kind() {
-            Kind::Usage => ("UsageError", None),
-            Kind::Protocol => ("ProtocolError", Some(ECONNABORTED)),
-            Kind::Refused => ("RefusedError", Some(ECONNREFUSED)),
-            Kind::Socket | Kind::Resources => ("SystemCallError", None),
-            Kind::File => ("FileError", None),
-            Kind::Lost => ("LostError", Some(ECONNRESET)),
-            Kind::Stopped => ("StoppedError", None),
-            Kind::Unverified => ("UnverifiedError", None),
-            Kind::Silent => ("SilentError", Some(ETIMEDOUT)),
-            Kind::Unreached => ("UnreachableError", Some(EHOSTUNREACH)),
+            ErrorKind::Usage => ("UsageError", None),
+            ErrorKind::Protocol => ("ProtocolError", Some(ECONNABORTED)),
+            ErrorKind::Refused => ("RefusedError", Some(ECONNREFUSED)),
+            ErrorKind::Socket | ErrorKind::Resources => ("SystemCallError", None),
+            ErrorKind::File => ("FileError", None),
+            ErrorKind::Lost => ("LostError", Some(ECONNRESET)),
+            ErrorKind::Stopped => ("StoppedError", None),
+            ErrorKind::Unverified => ("UnverifiedError", None),
+            ErrorKind::Silent => ("SilentError", Some(ETIMEDOUT)),
+            ErrorKind::Unreached => ("UnreachableError", Some(EHOSTUNREACH)),
             _ => ("NetbltError", None),
         },
     }
 }
 
 /// What a server does not do is mostly what the system would not do here.
-fn of_server(what: Denial) -> (&'static str, Option<i32>) {
+fn of_server(what: RequestErrorKind) -> (&'static str, Option<i32>) {
     match what {
-        Denial::NotFound => ("NotFoundError", Some(ENOENT)),
-        Denial::Forbidden => ("DeniedError", Some(EACCES)),
-        Denial::Exists => ("ExistsError", Some(EEXIST)),
-        Denial::NotADirectory => ("NotADirectoryError", Some(ENOTDIR)),
-        Denial::IsADirectory => ("IsADirectoryError", Some(EISDIR)),
-        Denial::NotEmpty => ("FileError", Some(ENOTEMPTY)),
-        Denial::NoRoom => ("NoRoomError", Some(ENOSPC)),
-        Denial::Busy => ("RefusedError", Some(ECONNREFUSED)),
-        Denial::Failed => ("FileError", None),
+        RequestErrorKind::NotFound => ("NotFoundError", Some(ENOENT)),
+        RequestErrorKind::Forbidden => ("DeniedError", Some(EACCES)),
+        RequestErrorKind::Exists => ("ExistsError", Some(EEXIST)),
+        RequestErrorKind::NotADirectory => ("NotADirectoryError", Some(ENOTDIR)),
+        RequestErrorKind::IsADirectory => ("IsADirectoryError", Some(EISDIR)),
+        RequestErrorKind::NotEmpty => ("FileError", Some(ENOTEMPTY)),
+        RequestErrorKind::NoRoom => ("NoRoomError", Some(ENOSPC)),
+        RequestErrorKind::Busy => ("RefusedError", Some(ECONNREFUSED)),
+        RequestErrorKind::Failed => ("FileError", None),
         _ => ("ProtocolError", Some(ECONNABORTED)),
     }
 }

@@ -111,8 +111,8 @@ impl Job {
     }
 
     /// Asks it to stop without waiting for anybody.
-    fn hurry(&self) {
-        self.cancel.hurry();
+    fn abort(&self) {
+        self.cancel.abort();
     }
 
     /// The next event, waited for no longer than so many seconds, with Python's lock released;

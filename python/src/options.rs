@@ -78,7 +78,7 @@ impl Options {
         told.port = self.port;
         told.advertise = self.advertise;
         told.mtu = self.mtu;
-        told.memory = self.memory;
+        told.path_cache = self.memory;
         told.overwrite = if self.overwrite { Overwrite::Always } else { Overwrite::Never };
         told.atomic = self.atomic;
         told.verify = self.verify;

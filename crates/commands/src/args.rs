@@ -1,4 +1,4 @@
-//! What the commands have in common: options of a connection, of what is shown, and the ticket.
+//! The common options of the commands: those of a connection, of the output, and of the ticket.
 //! Those of `--wire rfc998` alone are in [`crate::rfc998`].
 
 use std::env;
@@ -18,29 +18,30 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::exit::Failure;
-use crate::rfc998::{Given, Plain};
+use crate::rfc998::{Given, Rfc998Args};
 use crate::units;
 
 /// The variable that holds the ticket, out of sight of other users.
 pub(crate) const TICKET_VARIABLE: &str = "NETBLT_TICKET";
 
-/// How the ticket is told to send and receive alike; part of their help.
+/// How the ticket reaches send and receive alike; part of their help.
 pub(crate) const TICKET_HELP: &str = "\
 The ticket:
-  Whoever has the ticket can take the listening side's place in the transfer, once. Put it into the
+  Anyone with the ticket can take the listening side's place in the transfer, once. Put it into the
   variable NETBLT_TICKET, or give --ticket-stdin and write it to standard input as one line, which
   keeps it out of the shell's history too. It may also be an argument, but arguments are visible to
   everyone on this machine (ps). An argument beats the variable. If neither is given, this side
   listens.
 ";
 
-/// What goes with files beyond permissions and times.
+/// The extra attributes of files.
 #[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct Extra {
+pub(crate) struct ExtraArgs {
     /// Keep owner and group, by their names where both machines know them
     ///
-    /// Only root may give files away; a group can be given by whoever is in it. What cannot be set
-    /// is named, and the exit code is 23. Tickets: both sides have to be asked for it.
+    /// Only root may give files away. A user may give files to groups that the user is in.
+    /// Attributes that cannot be set are named, and the exit code is 23. With tickets both sides
+    /// need the option.
     #[arg(long)]
     owner: bool,
     /// Keep extended attributes of the namespace "user"
@@ -57,8 +58,8 @@ pub(crate) struct Extra {
     acls: bool,
 }
 
-impl From<Extra> for Extras {
-    fn from(extra: Extra) -> Self {
+impl From<ExtraArgs> for Extras {
+    fn from(extra: ExtraArgs) -> Self {
         Self { owner: extra.owner, xattrs: extra.xattrs, acls: extra.acls }
     }
 }
@@ -66,7 +67,7 @@ impl From<Extra> for Extras {
 /// The connection.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Connection")]
-pub(crate) struct Network {
+pub(crate) struct NetworkArgs {
     /// Local UDP port; 0 lets the system choose
     #[arg(long, value_name = "PORT", default_value_t = 0,
           value_parser = units::number::<u16>(0, 65_535))]
@@ -105,8 +106,8 @@ pub(crate) struct Network {
     /// once a buffer, so that small ones are faster.
     #[arg(long, value_name = "SIZE", value_parser = units::buffer_bytes)]
     buffer_size: Option<u32>,
-    /// Buffers to have, 1 to 4096: how much may be under way, and the memory it takes [default: 48,
-    /// and more where the path holds more, up to --memory; rfc998: up to 512, of 32MiB]
+    /// Buffers to have, 1 to 4096: bounds the data in flight, and the memory [default: 48, and more
+    /// where the path holds more, up to --memory; rfc998: up to 512, of 32MiB]
     ///
     /// RFC 998's maximum number of outstanding buffers; the smaller of both sides counts.
     #[arg(long, value_name = "N", conflicts_with = "memory",
@@ -114,8 +115,8 @@ pub(crate) struct Network {
     buffers: Option<u32>,
     /// Memory for buffers, at most [default: 512MiB]
     ///
-    /// 48 buffers are there at first. More are made where the path has use of them: up to twice
-    /// what it holds in a round trip, as far as this goes on both sides.
+    /// There are 48 buffers at first. More are made where the path can use them: up to twice the
+    /// data of a round trip, within the bounds of both sides.
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     memory: Option<u64>,
     /// Connections to go over, 1 to 32, or "auto" [default: auto]; the smaller of both sides counts
@@ -144,10 +145,10 @@ pub(crate) struct Network {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     #[command(flatten)]
-    plain: Plain,
+    plain: Rfc998Args,
 }
 
-/// One that comes, one that is on the way, and one whose GO is.
+/// One that is being filled, one in flight, and one whose GO is in flight.
 const LEAST_BUFFERS: u32 = 3;
 
 /// `--lanes`: `auto`, or how many.
@@ -172,8 +173,8 @@ fn client(value: &str) -> Result<String, String> {
 pub(crate) enum WireName {
     /// Encrypted, authenticated and verified
     Sealed,
-    /// RFC 998 to the byte, for whoever speaks it: one file or stream IN THE CLEAR, not encrypted,
-    /// not authenticated, not verified
+    /// RFC 998 to the byte, for other implementations of it: one file or stream IN THE CLEAR, not
+    /// encrypted, not authenticated, not verified
     Rfc998,
 }
 
@@ -191,7 +192,7 @@ pub(crate) fn repair(text: &str) -> Result<Repair, String> {
     }
 }
 
-/// Who yields to everybody sends nothing that need not be (`docs/protocol.md §6.10`).
+/// A background sender sends nothing that is not necessary (`docs/protocol.md §6.10`).
 pub(crate) fn check_repair(repair: Option<Repair>, background: bool) -> Result<(), Failure> {
     match repair {
         Some(Repair::Auto | Repair::Share(_)) if background => Err(Failure::usage(
@@ -209,8 +210,8 @@ impl WireName {
         }
     }
 
-    /// The options of this wire, with what is said of buffers: the bytes in each, how many there
-    /// are, and how much memory they may take.
+    /// The options of this wire for buffers: the bytes in each, how many there are, and how much
+    /// memory they may take.
     pub(crate) fn stock(
         self,
         bytes: Option<u32>,
@@ -248,8 +249,8 @@ impl WireName {
     }
 }
 
-impl Network {
-    /// Whether the wire can prove that what arrived is what was sent.
+impl NetworkArgs {
+    /// Whether the wire proves that the received data are those that were sent.
     pub(crate) fn is_verifiable(&self) -> bool {
         self.wire == WireName::Sealed
     }
@@ -294,7 +295,7 @@ impl Network {
         }
     }
 
-    /// What RFC 998 has no room to say.
+    /// Refuses options that RFC 998 has no field for.
     fn check_rfc998(&self) -> Result<(), Failure> {
         if self.lanes.is_some() {
             return Err(Failure::usage("--lanes: RFC 998 knows one connection for a transfer"));
@@ -312,7 +313,7 @@ impl Network {
         Ok(())
     }
 
-    /// Who calls waits for nobody.
+    /// Only the side that listens can wait for the other one.
     pub(crate) fn check_wait(&self, rendezvous: &Rendezvous) -> Result<(), Failure> {
         match self.wait {
             Some(_) if !rendezvous.listens() => Err(Failure::usage(
@@ -323,9 +324,9 @@ impl Network {
         }
     }
 
-    /// Listen, or use the ticket from `argument`, standard input or the environment; without
-    /// tickets (`rfc998`) listen at an address, or call the one that `call`, an option's name and
-    /// its value, tells.
+    /// Listen, or use the ticket from `argument`, standard input or the environment. Without
+    /// tickets (`rfc998`) listen at an address, or connect to the one in `call`, an option's name
+    /// and its value.
     pub(crate) fn rendezvous(
         &self,
         argument: Option<&OsStr>,
@@ -357,12 +358,12 @@ pub(crate) fn family(ipv4: bool, ipv6: bool) -> Family {
 /// What to do with what is left of a transfer that was broken off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum ResumeName {
-    /// Go on from it
+    /// Resume from them
     #[default]
     Auto,
     /// Send everything again, and keep no parts of files
     Never,
-    /// Read it again first, and go on from what proves to be right
+    /// Read them again first, and resume from those that are right
     Verify,
 }
 
@@ -382,7 +383,7 @@ pub(crate) enum Sharing {
     /// Find what the path carries and share it with others
     #[default]
     Fair,
-    /// Yield to all other traffic, and take what nobody else wants
+    /// Yield to all other traffic, and use only the capacity that is left
     Background,
     /// Take more than its share: others on the path are left a small part, and their queue is full
     Aggressive,
@@ -401,24 +402,24 @@ impl Sharing {
     }
 }
 
-/// How long parts of files are kept if nothing is said.
+/// The default time for which parts of files are kept.
 pub(crate) const KEEP_PARTIAL: &str = "7d";
 
-/// What is shown.
+/// The options of the output.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Output")]
-pub(crate) struct Show {
-    /// Tell what happens as JSON, one object a line, on standard output
+pub(crate) struct OutputArgs {
+    /// Print events as JSON, one object a line, on standard output
     ///
     /// Each line is {"event":...,"data":{...}}; the last one of a successful run is the event
-    /// "summary", of a failed one "error". Fields are only ever added. On standard error if
-    /// standard output carries data.
+    /// "summary", of a failed one "error". Fields are only ever added. If standard output carries
+    /// data, the events are on standard error.
     #[arg(long)]
     pub(crate) json: bool,
     /// Show no progress and no summary, only the ticket, warnings and errors
     #[arg(long, short)]
     pub(crate) quiet: bool,
-    /// Where there is no terminal: a line from time to time on how far it is [default: 1min]
+    /// Without a terminal: print a line of progress at this interval [default: 1min]
     ///
     /// With --json it is the time between two events "progress" [default: 1s].
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true,
@@ -431,10 +432,10 @@ pub(crate) struct Show {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct PageArgs {
-    /// Draw the transfer when it is over: a page of rate, losses, round trip, buffers and waits
+    /// Draw the transfer at its end: a page of rate, losses, round trip, buffers and waits
     ///
-    /// The same as `netblt report transfer` makes of a trace. Unless --trace keeps one, it is in
-    /// the directory for temporary files (TMPDIR) meanwhile.
+    /// The same as `netblt report transfer` makes of a trace. Unless --trace keeps the trace, it is
+    /// in the directory for temporary files (TMPDIR) meanwhile.
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
 }
@@ -461,7 +462,7 @@ fn parse(text: &str) -> Result<Rendezvous, Failure> {
     let ticket = text.parse::<Ticket>().map_err(netblt::Error::from);
     ticket.map(Rendezvous::Connect).map_err(|error| {
         let failure = Failure::transfer(&error, false);
-        // Whoever gives an address means the wire that has one.
+        // An address belongs to the wire that has one.
         let is_address = ticket::address(text, None).is_ok() && !Ticket::looks_like(text);
         let hint = if is_address { "; an address is for --wire rfc998" } else { "" };
         Failure { message: failure.message + hint, ..failure }

@@ -11,7 +11,7 @@ use netblt_proto::api::printable_bytes;
 
 use crate::units;
 
-/// Rates shown are over this long.
+/// The shown rates are means over this time.
 const WINDOW: Duration = Duration::from_secs(3);
 /// Most samples kept, at ten a second with room to spare.
 const MAX_SAMPLES: usize = 64;
@@ -33,7 +33,7 @@ const ON_PAPER: Duration = Duration::from_secs(10);
 pub(crate) struct Bar {
     allowed: bool,
     bar: Option<ProgressBar>,
-    /// What its style was made for: the columns of the bar, of how much, and all columns.
+    /// The layout of its style: the columns of the bar, the total, and all columns.
     look: Option<(usize, Option<u64>, usize)>,
     /// Between two lines where there is no terminal.
     every: Option<Duration>,
@@ -41,8 +41,7 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// Nothing is drawn before the first [`Bar::update`]. `every`: between two lines where there
-    /// is no terminal.
+    /// The first [`Bar::update`] draws it. `every`: the interval of lines without a terminal.
     pub(crate) fn new(wanted: bool, every: Option<Duration>) -> Self {
         let dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
         let terminal = io::stderr().is_terminal();
@@ -57,19 +56,19 @@ impl Bar {
         }
     }
 
-    /// Draws how far it is; `silent` if nothing has been heard for a worrying time.
+    /// Draws the progress; `silent` if nothing has arrived for a worrying time.
     pub(crate) fn update(&mut self, progress: &Progress, bits_per_second: f64, silent: bool) {
         if let Some(every) = self.every
             && progress.elapsed >= self.next
         {
             self.next = progress.elapsed + every;
-            self.line(&Line::new(progress, bits_per_second, silent).whole());
+            self.line(&ProgressLine::new(progress, bits_per_second, silent).whole());
         }
         if !self.allowed {
             return;
         }
         let columns = columns();
-        let (width, text) = Line::new(progress, bits_per_second, silent).fitted(columns);
+        let (width, text) = ProgressLine::new(progress, bits_per_second, silent).fitted(columns);
         let look = (width, progress.total, columns);
         let bar = self.bar.get_or_insert_with(|| {
             let hidden = ProgressDrawTarget::hidden();
@@ -125,7 +124,7 @@ fn columns() -> usize {
     if columns == 0 { COLUMNS } else { columns }
 }
 
-/// `known`: what is to be moved in all; `width`: the columns of the bar, 0 if there is no room.
+/// `known`: the total is known; `width`: the columns of the bar, 0 if there is no room.
 fn style(known: bool, width: usize, columns: usize) -> ProgressStyle {
     let plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let template = match (width, known, plain) {
@@ -145,15 +144,14 @@ fn style(known: bool, width: usize, columns: usize) -> ProgressStyle {
     }
 }
 
-/// Whether a terminal shows more than ASCII, by the first variable of the locale that says
-/// something.
+/// Whether a terminal shows more than ASCII, by the first variable of the locale that is set.
 fn has_utf8<'a>(mut locale: impl Iterator<Item = &'a str>) -> bool {
     let set = locale.find(|value| !value.is_empty()).unwrap_or_default();
     let set = set.to_ascii_lowercase();
     set.contains("utf-8") || set.contains("utf8")
 }
 
-/// The parts of a line, in the order in which they stand.
+/// The parts of a line, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Percent,
@@ -166,8 +164,8 @@ enum Part {
     RoundTrip,
 }
 
-/// What gives way first where there is no room for all. The bar shrinks after the second and goes
-/// after the fourth; the last one stays.
+/// The parts that are left out first where there is no room for all. The bar shrinks after the
+/// second and goes after the fourth. The last part stays.
 const GIVE_WAY: [Part; 8] = [
     Part::RoundTrip,
     Part::Lost,
@@ -180,13 +178,13 @@ const GIVE_WAY: [Part; 8] = [
 ];
 
 /// How far it is, in parts.
-struct Line {
+struct ProgressLine {
     parts: Vec<(Part, String)>,
     /// There is a bar before them, and not only a sign that something moves.
     known: bool,
 }
 
-impl Line {
+impl ProgressLine {
     fn new(progress: &Progress, bits_per_second: f64, silent: bool) -> Self {
         let mut parts = Vec::new();
         if let Some(total) = progress.total.filter(|total| *total > 0) {
@@ -195,7 +193,7 @@ impl Line {
         }
         let file = units::show_count(progress.file);
         match progress.files {
-            // Of one file everybody knows which it is.
+            // A single file needs no name.
             Some(0 | 1) => {}
             Some(files) => {
                 parts.push((Part::Files, format!("{file} of {}", units::show_count(files))));
@@ -210,7 +208,7 @@ impl Line {
         if progress.paused {
             parts.push((Part::Left, "paused".to_owned()));
         } else if silent {
-            parts.push((Part::Left, "nothing heard; waiting".to_owned()));
+            parts.push((Part::Left, "no answer; waiting".to_owned()));
         } else {
             parts.extend(speed(progress, bits_per_second));
         }
@@ -230,7 +228,7 @@ impl Line {
         for (at, part) in GIVE_WAY.iter().enumerate() {
             bar = match at {
                 0 | 1 => whole,
-                // What is left beside the rest, if that is enough.
+                // The columns that the rest leaves, if they are enough.
                 2..4 => columns.saturating_sub(self.columns(0) + 1).clamp(least, whole),
                 _ => 0,
             };
@@ -250,7 +248,7 @@ impl Line {
         (bar, self.whole())
     }
 
-    /// Columns that it takes behind a bar of so many, where names are as short as they may be.
+    /// The columns of the rest beside a bar of so many, with names as short as possible.
     fn columns(&self, bar: usize) -> usize {
         let text = |(part, text): &(Part, String)| match part {
             Part::Name => wide(text).min(SHORTEST_NAME) + 2,
@@ -262,7 +260,7 @@ impl Line {
     }
 }
 
-/// Columns of a text, at most: what is not plain may take two.
+/// The most columns of a text: a character beyond ASCII may take two.
 fn wide(text: &str) -> usize {
     text.chars().map(|c| if c.is_ascii() { 1 } else { 2 }).sum()
 }
@@ -310,7 +308,7 @@ fn speed(progress: &Progress, bits_per_second: f64) -> Vec<(Part, String)> {
     }
     let stats = &progress.stats;
     let packets = stats.data_packets_sent.max(stats.data_packets_received);
-    // Of packets between two others nothing is known here.
+    // This program does not see the packets between two others.
     if packets > 0 {
         let lost = units::show_share(stats.data_packets_lost, packets);
         parts.push((Part::Lost, format!("lost {lost}")));
@@ -389,9 +387,9 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_gives_way_in_order_and_the_time_left_is_last() {
+    fn without_room_parts_are_dropped_in_order_and_the_time_left_is_last() {
         let at = |columns: usize| {
-            let (bar, text) = Line::new(&progress(), 100e6, false).fitted(columns);
+            let (bar, text) = ProgressLine::new(&progress(), 100e6, false).fitted(columns);
             let all = text.chars().count() + if bar > 0 { bar + 1 } else { 0 };
             assert!(all < columns || columns < 17, "{columns}: {text}");
             assert!(bar == 0 || (SHORTEST_BAR..=BAR).contains(&bar), "{bar}");
@@ -404,7 +402,7 @@ mod tests {
         // The usual terminal has the bar, and a name beside it.
         let mut few = progress();
         (few.file, few.files, few.name) = (2, Some(3), b"IMG.jpg".to_vec());
-        let (bar, text) = Line::new(&few, 100e6, false).fitted(80);
+        let (bar, text) = ProgressLine::new(&few, 100e6, false).fitted(80);
         assert!(bar >= SHORTEST_BAR && text.contains("IMG.jpg"), "{bar} {text}");
         // Each that is not there was given up by the time that the next one is.
         let order =
@@ -421,8 +419,8 @@ mod tests {
             gone = now;
         }
         assert!(at(12).1.ends_with(" left"), "{}", at(12).1);
-        let silent = Line::new(&progress(), 0.0, true).fitted(60).1;
-        assert!(silent.contains("nothing heard; waiting"), "{silent}");
+        let silent = ProgressLine::new(&progress(), 0.0, true).fitted(60).1;
+        assert!(silent.contains("no answer; waiting"), "{silent}");
     }
 
     #[test]
@@ -433,7 +431,7 @@ mod tests {
         let mut progress = progress();
         progress.name = "日".repeat(200).into();
         for columns in 40..200 {
-            let (bar, text) = Line::new(&progress, 1e6, false).fitted(columns);
+            let (bar, text) = ProgressLine::new(&progress, 1e6, false).fitted(columns);
             assert!(wide(&text) + bar < columns, "{columns}: {text}");
         }
     }
@@ -458,16 +456,16 @@ mod tests {
     fn the_line_never_divides_by_zero() {
         let mut progress = Progress::default();
         progress.total = Some(10);
-        let line = |progress: &Progress| Line::new(progress, 0.0, false).whole();
+        let line = |progress: &Progress| ProgressLine::new(progress, 0.0, false).whole();
         assert_eq!(line(&progress), "0 %  0 of 10 bytes  0 bit/s");
         progress.total = Some(0);
         assert_eq!(line(&progress), "0 of 0 bytes  0 bit/s");
         progress.total = None;
         progress.file = 7;
         assert_eq!(line(&progress), "file 7  0 bytes  0 bit/s");
-        assert!(Line::new(&progress, 8e6, true).whole().contains("waiting"));
+        assert!(ProgressLine::new(&progress, 8e6, true).whole().contains("waiting"));
         progress.paused = true;
-        assert_eq!(Line::new(&progress, 8e6, true).whole(), "file 7  0 bytes  paused");
+        assert_eq!(ProgressLine::new(&progress, 8e6, true).whole(), "file 7  0 bytes  paused");
         progress.total = Some(u64::MAX);
         assert_eq!(time_left(&progress, 1.0), None);
     }

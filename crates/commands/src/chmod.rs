@@ -1,4 +1,4 @@
-//! Changes to permissions, told as `chmod` and `rsync --chmod` are told them.
+//! Changes to permissions, in the syntax of `chmod` and `rsync --chmod`.
 
 /// Changes to permissions, as `chmod` and `rsync --chmod` have them: `D755,F644`, `u+w,go-w`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ struct Change {
     files: bool,
     keep: u32,
     set: u32,
-    /// `X`: execution only where somebody may execute already, and for directories.
+    /// `X`: execution only where some class may execute already, and for directories.
     careful: bool,
 }
 
@@ -21,8 +21,8 @@ const EXECUTE: u32 = 0o111;
 
 impl Chmod {
     /// Changes, separated by commas, each perhaps after `D` (directories only) or `F` (files only):
-    /// an octal number to 777, or who (`ugoa`), `+`, `-` or `=`, and what (`rwxX`). Who is missing
-    /// is everybody, but for what `umask` takes away.
+    /// an octal number to 777, or classes (`ugoa`), `+`, `-` or `=`, and permissions (`rwxX`).
+    /// Without classes it means all of them, less the bits of `umask`.
     pub(crate) fn parse(text: &str, umask: u32) -> Result<Self, String> {
         text.split(',').map(|one| change(one, umask)).collect::<Result<_, _>>().map(Self)
     }
@@ -52,15 +52,15 @@ fn change(text: &str, umask: u32) -> Result<Change, String> {
         return Ok(Change { directories, files, keep: 0, set, careful: false });
     }
     let at = rest.find(['+', '-', '=']).ok_or_else(|| wrong("it has none of + - ="))?;
-    let (who, what) = rest.split_at(at);
+    let (classes, what) = rest.split_at(at);
     let mut places = 0;
-    for who in who.chars() {
-        places |= match who {
+    for class in classes.chars() {
+        places |= match class {
             'u' => 0o100,
             'g' => 0o010,
             'o' => 0o001,
             'a' => 0o111,
-            _ => return Err(wrong("who is one of u g o a")),
+            _ => return Err(wrong("the classes are u g o a")),
         };
     }
     let mut kinds = 0;
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn permissions_change_as_they_are_told_to() {
+    fn permissions_change_as_chmod_would_change_them() {
         for (text, file, directory) in [
             ("D755,F644", 0o644, 0o755),
             ("u+w,go-w", 0o640, 0o750),
@@ -108,14 +108,14 @@ mod tests {
             let both = (chmod.apply(0o640, false), chmod.apply(0o750, true));
             assert_eq!(both, (file, directory), "{text}: {:o} {:o}", both.0, both.1);
         }
-        // Execution is looked for before the first change.
+        // Execution is checked before the first change.
         let chmod = Chmod::parse("u+x,go+X", 0).expect("changes");
         assert_eq!(chmod.apply(0o600, false), 0o700);
         assert_eq!(chmod.apply(0o4711, false) & !ALL, 0o4000, "other bits stay");
     }
 
     #[test]
-    fn what_is_no_change_is_named() {
+    fn an_invalid_change_is_named() {
         for (text, says) in [
             ("", "none of"),
             ("u+w,", "none of"),

@@ -7,10 +7,10 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::process::ExitCode;
 
-use netblt::{Denial, Error};
+use netblt::{Error, RequestErrorKind};
 use netblt_proto::api::printable;
 
-use crate::advice;
+use crate::hints;
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) enum Code {
     Vanished = 24,
     Timeout = 30,
     Connect = 35,
-    /// Of a task for an engine: to be started again later. sysexits.h calls it EX_TEMPFAIL.
+    /// A fleet task is to be started again later. sysexits.h calls it EX_TEMPFAIL.
     Again = 75,
     /// The reader of standard output went away: the program ends by SIGPIPE, which a shell shows
     /// as this number.
@@ -52,10 +52,7 @@ const TABLE: &[(Code, &str)] = &[
         Code::Timeout,
         "the other side fell silent, or nothing moved on, until the death timer ran out",
     ),
-    (
-        Code::Connect,
-        "nobody answered at the ticket's addresses or the one given, it is unknown, or nobody came",
-    ),
+    (Code::Connect, "could not connect: no answer, unknown host, or no peer connected in time"),
 ];
 
 impl Code {
@@ -86,7 +83,7 @@ pub(crate) fn help() -> String {
     text
 }
 
-/// Why a command failed, and what it exits with.
+/// A failed command's message and exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: Code,
@@ -123,14 +120,14 @@ impl Failure {
         {
             return Self::stdout(source);
         }
-        let busy = matches!(error, Error::Denied { what: Denial::Busy, .. });
-        let message = format!("{error}{}", advice::on_error(error));
+        let busy = matches!(error, Error::Denied { what: RequestErrorKind::Busy, .. });
+        let message = format!("{error}{}", hints::on_error(error));
         Self { busy, ..Self::new(code(error, sending), message) }
     }
 }
 
-/// A message without the numbers that Rust puts behind what the system says. A file's name is
-/// followed by a colon or stands in quotes, so one that looks like that stays as it is.
+/// A message without the numbers that Rust adds to the system's errors. A file's name is followed
+/// by a colon or in quotes, so a name that looks like that stays as it is.
 pub(crate) fn plain(message: &str) -> String {
     const BEFORE: &str = " (os error ";
     let (mut words, mut rest) = (String::with_capacity(message.len()), message);
@@ -149,10 +146,11 @@ pub(crate) fn plain(message: &str) -> String {
     words
 }
 
-/// Errors as numbers: those of their kinds, but for what only a program tells apart.
+/// Errors as numbers: those of their kinds, but for distinctions of this program.
 fn code(error: &Error, sending: bool) -> Code {
     match error {
-        // Sources are looked up before the connection opens: what is missing later has vanished.
+        // Sources are looked up before the connection opens: one that is missing later has
+        // vanished.
         Error::File { source, .. } if sending && source.kind() == ErrorKind::NotFound => {
             Code::Vanished
         }
@@ -162,8 +160,8 @@ fn code(error: &Error, sending: bool) -> Code {
 
 #[cfg(test)]
 mod tests {
-    use netblt_proto::api::Reason;
     use netblt_proto::config::Wire;
+    use netblt_proto::api::Reason;
 
     use super::*;
 
@@ -186,7 +184,7 @@ mod tests {
         assert_eq!(connect(no_answer(None)), 35);
         let (host, source) = ("nowhere:9".to_owned(), io::Error::from(ErrorKind::NotFound));
         assert_eq!(code(&Error::Unresolved { host, source }, true).number(), 35);
-        assert_eq!(connect(no_answer(Some("who are you?"))), 5);
+        assert_eq!(connect(no_answer(Some("unknown peer"))), 5);
         assert_eq!(connect(Reason::Refused("busy".to_owned())), 5);
         assert_eq!(code(&Error::Ended(Reason::DeathTimer), true).number(), 30);
         assert_eq!(code(&Error::Ended(Reason::PeerQuit(String::new())), true).number(), 12);
@@ -199,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_says_has_no_number() {
+    fn a_system_error_is_shown_without_its_number() {
         let missing = io::Error::from_raw_os_error(2).to_string();
         assert!(missing.ends_with(" (os error 2)"));
         let words = "No such file or directory";

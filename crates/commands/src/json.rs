@@ -1,6 +1,6 @@
-//! The machine's view: one JSON object a line, `{"event":...,"data":{...}}`.
+//! Output for programs: one JSON object a line, `{"event":...,"data":{...}}`.
 //!
-//! A promise to scripts: fields are added, never renamed, removed or given another meaning. Rates
+//! Scripts can rely on it: fields are added, never renamed, removed or given another meaning. Rates
 //! are in Mbit/s (10^6), times in seconds unless the name says `ms`.
 
 use std::io;
@@ -18,7 +18,7 @@ use crate::stdout;
 /// The version of the summary's meaning.
 const VERSION: u32 = 1;
 
-/// Where the lines go.
+/// The stream of the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Stdout,
@@ -27,13 +27,13 @@ pub(crate) enum Stream {
 }
 
 #[derive(Serialize)]
-struct Line<T> {
+struct EventLine<T> {
     event: &'static str,
     data: T,
 }
 
-/// A name as it is, with control characters: a terminal never sees it. Where it is no text, `name`
-/// has U+FFFD in place of what is none, and `name_hex` has all of its bytes.
+/// A name with its control characters, since no terminal sees it. If it is not valid UTF-8, `name`
+/// has U+FFFD in place of invalid bytes, and `name_hex` has all of its bytes.
 #[derive(Serialize)]
 pub(crate) struct Name {
     name: String,
@@ -101,7 +101,7 @@ pub(crate) struct WarningData<'a> {
     pub(crate) message: &'a str,
 }
 
-/// A receiver takes nothing of what is offered; this sender listens again.
+/// A receiver refused the files; this sender listens again.
 #[derive(Serialize)]
 pub(crate) struct RefusedData<'a> {
     pub(crate) why: &'a str,
@@ -113,7 +113,7 @@ pub(crate) struct ErrorData<'a> {
     pub(crate) message: &'a str,
 }
 
-/// What a sender offers (`receive --list`).
+/// An entry of a sender's list (`receive --list`).
 #[derive(Serialize)]
 pub(crate) struct OfferedData {
     #[serde(flatten)]
@@ -122,7 +122,7 @@ pub(crate) struct OfferedData {
     pub(crate) bytes: u64,
 }
 
-/// What that comes to.
+/// The sum of that list.
 #[derive(Serialize)]
 pub(crate) struct OfferedSummaryData {
     version: u32,
@@ -139,7 +139,7 @@ impl OfferedSummaryData {
     }
 }
 
-/// What `clean` has found, or would remove.
+/// A leftover that `clean` has found, or would remove.
 #[derive(Serialize)]
 pub(crate) struct LeftoverData {
     #[serde(flatten)]
@@ -148,7 +148,7 @@ pub(crate) struct LeftoverData {
     pub(crate) age_seconds: u64,
 }
 
-/// What `clean` came to.
+/// The sum of `clean`.
 #[derive(Serialize)]
 pub(crate) struct CleanData<'a> {
     pub(crate) place: Option<&'a str>,
@@ -157,7 +157,7 @@ pub(crate) struct CleanData<'a> {
     pub(crate) removed: bool,
 }
 
-/// What `demo` adds.
+/// The additional fields of `demo`.
 #[derive(Serialize)]
 pub(crate) struct DemoData {
     pub(crate) possible_mbps: f64,
@@ -168,7 +168,7 @@ pub(crate) struct DemoData {
 #[derive(Serialize)]
 pub(crate) struct ProgressData {
     bytes: u64,
-    /// Those of them that the receiver had already; no rate counts them.
+    /// Those of them that the receiver had already. No rate counts them.
     kept_bytes: u64,
     total: Option<u64>,
     /// Which file it is at, from 1, how many there are, if known, and its name.
@@ -228,11 +228,11 @@ pub(crate) struct SummaryData {
     version: u32,
     role: &'static str,
     bytes: u64,
-    /// Those of them that the receiver had from a transfer that was broken off.
+    /// Those of them that the receiver had from a broken transfer.
     kept_bytes: u64,
     files: u64,
     skipped: u64,
-    /// Not sent, since they stand at the destination (`cp --ignore-existing`, `--update`).
+    /// Skipped, because they exist at the destination (`cp --ignore-existing`, `--update`).
     passed: u64,
     seconds: f64,
     real_mbps: f64,
@@ -253,7 +253,7 @@ pub(crate) struct SummaryData {
     /// UDP payload of the largest datagrams with data, as the path had them in the end.
     datagram_bytes: u32,
     verified: bool,
-    /// Nobody agreed on one where nothing is verified, and between two others it is theirs.
+    /// None where nothing is verified, and none for a copy between two other machines.
     digest: Option<String>,
     limited_by: &'static str,
     /// How many connections it went over, those that were lost or closed again as well, and the
@@ -263,14 +263,14 @@ pub(crate) struct SummaryData {
     lane_packets: Vec<u64>,
 }
 
-/// What both ends agreed on. Whoever only introduced them has heard that they did, and not on what:
-/// none in its place would pass for one.
+/// The digest that both ends agreed on. An end that only introduced them knows that they agreed,
+/// and not on which: none in its place would pass for one.
 pub(crate) fn digest(summary: &Summary) -> Option<String> {
     (summary.verified && summary.digest != [0; 32]).then(|| hex(&summary.digest))
 }
 
 impl SummaryData {
-    /// `passed`: files that were not sent, since they stand at the destination.
+    /// `passed`: files that were skipped, because they exist at the destination.
     pub(crate) fn new(summary: &Summary, role: &'static str, passed: u64) -> Self {
         let stats = &summary.stats;
         Self {
@@ -312,12 +312,11 @@ fn packets(lane: &Stats) -> u64 {
 
 /// One line, its end included.
 pub(crate) fn line<T: Serialize>(event: &'static str, data: T) -> String {
-    // What is written here has text for its keys, and cannot fail.
-    escaped(serde_json::to_string(&Line { event, data }).unwrap_or_default()) + "\n"
+    // All keys are text, so this cannot fail.
+    escaped(serde_json::to_string(&EventLine { event, data }).unwrap_or_default()) + "\n"
 }
 
-/// Writes one line. What cannot be written ends no transfer: `stdout` notes it, and it shows in the
-/// exit code.
+/// Writes one line. A failed write ends no transfer: `stdout` notes it, and the exit code shows it.
 pub(crate) fn emit<T: Serialize>(stream: Stream, event: &'static str, data: T) -> io::Result<()> {
     let text = line(event, data);
     match stream {
@@ -343,7 +342,7 @@ fn escaped(text: String) -> String {
     tame
 }
 
-/// A mistake on the command line, for who wants to read JSON.
+/// A mistake on the command line, as JSON.
 pub(crate) fn mistake(message: &str, data_on_stdout: bool) {
     let stream = if data_on_stdout { Stream::Stderr } else { Stream::Stdout };
     let code = Code::Usage.number();

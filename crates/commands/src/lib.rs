@@ -7,22 +7,22 @@
 // Both panic where nothing can be written; `stdout` does not.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
-mod advice;
 mod allocator;
 mod args;
 mod bar;
 mod chmod;
-mod choice;
 mod commands;
 mod control;
 mod cp;
 mod exit;
+mod hardening;
+mod hints;
 mod json;
-mod output;
 mod permute;
+mod reporter;
 mod rfc998;
-mod secrecy;
-mod served;
+mod selection_args;
+mod server_client;
 mod signals;
 mod stdout;
 mod suggest;
@@ -95,7 +95,7 @@ fn data_on_stdout(args: &[OsString]) -> bool {
     args.get(1).is_some_and(|command| command == "receive") && args.iter().any(|arg| arg == "-")
 }
 
-/// What is wrong, in one line, without the lines on how it is done right.
+/// The error in one line, without the usage.
 fn without_usage(text: &str) -> String {
     let lines = text.lines().take_while(|line| !line.starts_with("Usage:"));
     let lines = lines.filter(|line| !line.starts_with("For more information"));

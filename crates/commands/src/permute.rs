@@ -1,15 +1,15 @@
-//! Options between operands, as GNU getopt has them and scp and rsync with it: `cp a -r b c`.
+//! Options between operands, as in GNU getopt, scp and rsync: `cp a -r b c`.
 //!
 //! clap ends operands of any number at an option when another operand is to follow them. So they
-//! are put behind all options before it reads them.
+//! are moved behind all options before it reads them.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
 use clap::{Arg, Command};
 
-/// The words of a command line, program and command first, with operands behind options. What
-/// follows `--` is operands.
+/// The words of a command line, program and command first, with operands behind options. All words
+/// after `--` are operands.
 pub(crate) fn options_first(words: Vec<OsString>, program: &Command) -> Vec<OsString> {
     let command = words.get(1).and_then(|name| program.find_subcommand(name));
     let Some(command) = command.filter(|command| ends_in_one_more(command)) else { return words };
@@ -46,7 +46,7 @@ fn wants_next(word: &OsStr, command: &Command) -> bool {
         let named = |arg: &&Arg| arg.get_long().is_some_and(|long| long.as_bytes() == name);
         return command.get_arguments().find(named).is_some_and(takes);
     }
-    // Letters behind one hyphen, of which one that takes a value is the last.
+    // Letters behind one hyphen. One that takes a value is the last.
     for (at, letter) in bytes.iter().enumerate().skip(1) {
         let named = |arg: &&Arg| arg.get_short() == Some(char::from(*letter));
         if command.get_arguments().find(named).is_some_and(takes) {

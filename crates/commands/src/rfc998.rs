@@ -14,17 +14,17 @@ pub(crate) const HELP: &str = "\
 RFC 998 in the clear:
   With --wire rfc998 the other side may be any program that speaks RFC 998. There is no ticket: one
   side waits (--listen), the other opens the connection. Nothing is encrypted, authenticated or
-  verified: whoever reaches the address may take part, and whoever is on the way may read or change
+  verified: anyone who reaches the address may take part, and anyone on the path may read or change
   what passes. Use it on networks that are yours alone.
 ";
 
-/// Where to meet, and what only this wire knows.
+/// The addresses and options of this wire.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "RFC 998 (--wire rfc998)")]
-pub(crate) struct Plain {
-    /// Wait at this address of this machine; with --raw-ip without a port
+pub(crate) struct Rfc998Args {
+    /// Listen at this address of this machine; with --raw-ip without a port
     ///
-    /// Port 0 lets the system choose; 0.0.0.0 and [::] stand for all addresses.
+    /// Port 0 lets the system choose; 0.0.0.0 and [::] mean all addresses.
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
     /// Directly on IP (protocol 30), without UDP; takes the privilege CAP_NET_RAW
@@ -32,7 +32,7 @@ pub(crate) struct Plain {
     raw_ip: bool,
     /// This side's NETBLT port, if it is not its UDP port
     ///
-    /// With --listen, calls for other NETBLT ports are not heard. With --raw-ip the side that waits
+    /// With --listen, openings for other NETBLT ports are ignored. With --raw-ip the listening side
     /// has 1021 by default, and the other one any.
     #[arg(long, value_name = "PORT", value_parser = units::number::<u16>(1, 65_535))]
     netblt_port: Option<u16>,
@@ -48,7 +48,7 @@ pub(crate) struct Plain {
     no_checksum: bool,
 }
 
-/// What of the `sealed` wire's ways to meet was given.
+/// The given options for connecting on the `sealed` wire.
 pub(crate) struct Given<'a> {
     /// The option that names the address to call, and its value.
     pub(crate) call: (&'static str, Option<&'a OsStr>),
@@ -59,7 +59,7 @@ pub(crate) struct Given<'a> {
     pub(crate) advertise: bool,
 }
 
-impl Plain {
+impl Rfc998Args {
     /// An option of this wire that was given, to say that it has no meaning on the other.
     pub(crate) fn first_given(&self) -> Option<&'static str> {
         [
@@ -87,7 +87,7 @@ impl Plain {
         options
     }
 
-    /// Who calls whom.
+    /// Which side connects, and where.
     pub(crate) fn rendezvous(&self, given: &Given<'_>) -> Result<Rendezvous, Failure> {
         let (option, call) = given.call;
         if given.ticket_stdin || call.is_some_and(|to| Ticket::looks_like(&to.to_string_lossy())) {
@@ -135,12 +135,12 @@ impl Plain {
         }
     }
 
-    /// `host:port`; on raw IP the NETBLT port stands for it.
+    /// `host:port`; on raw IP the NETBLT port takes its place.
     fn address(&self, option: &str, text: &str, netblt_port: u16) -> Result<String, Failure> {
         let whole = ticket::address(text, None);
         if self.raw_ip && whole.is_ok() {
             return Err(Failure::usage(format!(
-                "{option}: with --raw-ip a HOST has no port; NETBLT ports are told by \
+                "{option}: with --raw-ip a HOST has no port; NETBLT ports are set by \
                  --netblt-port and --netblt-peer-port"
             )));
         }

@@ -30,13 +30,13 @@ const GRACE: Duration = Duration::from_millis(500);
 /// A directory of ours that must not survive even the last signal.
 static DOOMED: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// From now on the first signal cancels, and says so to people if `announce`.
+/// From now on the first signal cancels, and people are informed if `announce`.
 pub(crate) fn watch(cancel: &Cancel, announce: bool) -> Result<(), Failure> {
     listen(cancel, announce, !is_ignored(SIGHUP))
 }
 
-/// The same for a program without a terminal, to which SIGHUP means that `again` is to be done:
-/// files are to be read once more.
+/// The same for a program without a terminal, to which SIGHUP means to do `again`: files are read
+/// once more.
 pub(crate) fn watch_and_reload(
     cancel: &Cancel,
     announce: bool,
@@ -65,7 +65,7 @@ fn listen(cancel: &Cancel, announce: bool, hang_up: bool) -> Result<(), Failure>
         for (count, _) in (1..).zip(signals.forever()) {
             match count {
                 1 => {
-                    // Said first: what is cancelled may be over before the next line.
+                    // Printed first: a cancelled transfer may end before the next line.
                     if announce {
                         let _ =
                             writeln!(std::io::stderr(), "\nStopping; once more to stop at once.");
@@ -73,7 +73,7 @@ fn listen(cancel: &Cancel, announce: bool, hang_up: bool) -> Result<(), Failure>
                     cancel.cancel();
                 }
                 2 => {
-                    cancel.hurry();
+                    cancel.abort();
                     let wait = || {
                         thread::sleep(PATIENCE);
                         stop_at_once()
@@ -108,7 +108,7 @@ pub(crate) fn asked_as_well() -> bool {
 /// A file that becomes larger than `ulimit -f` is an error like others, and not the end of the
 /// program with a half of everything left behind.
 pub(crate) fn survive_large_files() {
-    // Without it, that end is what it was.
+    // Without it, the signal ends the program as before.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
@@ -124,7 +124,7 @@ fn stop_at_once() -> ! {
     process::exit(Code::Signal.number().into())
 }
 
-/// Whether whoever started this program ignores the signal, as `nohup` does.
+/// Whether the parent process made this program ignore the signal, as `nohup` does.
 fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

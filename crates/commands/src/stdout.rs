@@ -1,9 +1,9 @@
-//! Standard output, and what becomes of the exit code when it cannot be written.
+//! Standard output, and the exit code when it cannot be written.
 //!
-//! The first failure is shown on standard error at once, and the program ends with a code other
-//! than 0 for it, whichever command it was. A reader that went away (EPIPE) is no failure to tell
-//! of: a command that only writes stops there and ends by SIGPIPE, as other programs do; a
-//! transfer goes on, and ends with its own code.
+//! The first failure is shown on standard error at once, and makes every command end with a code
+//! other than 0. A reader that went away (EPIPE) is not reported as a failure: a command that only
+//! writes stops there and ends by SIGPIPE, as other programs do; a transfer goes on, and ends with
+//! its own code.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -34,7 +34,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     write(text.as_bytes()).map_err(|error| Failure::stdout(&error))
 }
 
-/// The same for what goes on without it. The failure is noted here.
+/// The same for a command that goes on without it. The failure is noted here.
 pub(crate) fn write(bytes: &[u8]) -> io::Result<()> {
     write_to(&mut io::stdout().lock(), bytes, "standard output")
 }
@@ -50,7 +50,7 @@ fn write_to(out: &mut impl Write, bytes: &[u8], name: &str) -> io::Result<()> {
     written.inspect_err(|error| note(name, error))
 }
 
-/// Notes that something could not be written, and says so once.
+/// Notes that something could not be written, and reports it once.
 pub(crate) fn note(name: &str, error: &io::Error) {
     if error.kind() != ErrorKind::BrokenPipe && !LOST.swap(true, Ordering::Relaxed) {
         say(&format!("netblt: {name}: cannot write: {}", plain(&error.to_string())));

@@ -1,12 +1,12 @@
-//! What was probably meant by a mistyped option or command: the one that takes the fewest
-//! keystrokes to get to.
+//! Suggestions for a mistyped option or command: the one that takes the fewest keystrokes to get
+//! to.
 
 use std::ffi::OsString;
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
-/// No option's name is longer; what is, is not compared.
+/// No option's name is longer. Longer words are not compared.
 const LONGEST: usize = 40;
 
 /// Names the nearest option or command in an error about one that does not exist. `args` are the
@@ -45,7 +45,7 @@ fn innermost<'a>(mut command: &'a Command, args: &[OsString]) -> &'a Command {
     for word in args.iter().skip(1) {
         match command.find_subcommand(word) {
             Some(subcommand) => command = subcommand,
-            // Commands stand before their options and arguments.
+            // Commands come before their options and arguments.
             None => break,
         }
     }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use crate::Cli;
 
-    fn told(args: &[&str]) -> String {
+    fn suggestion(args: &[&str]) -> String {
         let mut command = Cli::command();
         let mut error = command.clone().try_get_matches_from(args).expect_err("a mistake");
         let args: Vec<OsString> = args.iter().map(OsString::from).collect();
@@ -108,18 +108,18 @@ mod tests {
             (["netblt", "emulate", "relay", "--up-reorderby"], "--up-reorder-by"),
             (["netblt", "emulate", "relay", "--upmtu"], "--up-mtu"),
         ] {
-            let text = told(&args);
+            let text = suggestion(&args);
             assert!(text.contains(&format!("a similar argument exists: '{meant}'\n")), "{text}");
         }
-        let far = told(&["netblt", "send", "x", "--compression-level"]);
+        let far = suggestion(&["netblt", "send", "x", "--compression-level"]);
         assert!(!far.contains("similar"), "{far}");
     }
 
     #[test]
     fn the_nearest_command_is_named() {
-        let text = told(&["netblt", "simulat"]);
+        let text = suggestion(&["netblt", "simulat"]);
         assert!(text.contains("a similar subcommand exists: 'simulate'\n"), "{text}");
-        let text = told(&["netblt", "emulate", "rely"]);
+        let text = suggestion(&["netblt", "emulate", "rely"]);
         assert!(text.contains("a similar subcommand exists: 'relay'\n"), "{text}");
     }
 

@@ -15,7 +15,7 @@ use crate::exit::Failure;
 const DEATH_TIMER: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(49 * 86_400);
 
-/// A whole number within bounds: what is wrong with another text names them.
+/// A whole number within bounds. The error for another text names them.
 pub(crate) fn number<T: TryFrom<u64>>(
     least: u64,
     most: u64,
@@ -44,12 +44,12 @@ pub(crate) fn duration(value: &str) -> Result<Duration, String> {
     text::parse_duration(value).map_err(|error| error.to_string())
 }
 
-/// How long a listener waits for somebody to come; `None`: until it is stopped.
+/// How long a listener waits for a peer; `None`: until it is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Patience(pub(crate) Option<Duration>);
 
 impl Default for Patience {
-    /// A ticket that nobody used in a day is forgotten, and so is a port that stands open for it.
+    /// A ticket that was not used in a day is forgotten, and so is a port that stands open for it.
     fn default() -> Self {
         Self(Some(Duration::from_secs(24 * 3600)))
     }
@@ -78,7 +78,7 @@ pub(crate) fn bytes(value: &str) -> Result<u64, String> {
     text::parse_bytes(value).map_err(|error| error.to_string())
 }
 
-/// `--buffer-size`: any size; what `sealed` wants of it, [`sealed_buffer_bytes`] says.
+/// `--buffer-size`: any size. [`sealed_buffer_bytes`] checks it for `sealed`.
 pub(crate) fn buffer_bytes(value: &str) -> Result<u32, String> {
     let bytes = bytes(value)?;
     u32::try_from(bytes)
@@ -173,11 +173,11 @@ pub(crate) fn show_count(count: u64) -> String {
 
 /// `93.4 Mbit/s`.
 pub(crate) fn show_rate(bits_per_second: f64) -> String {
-    // Saturates, and makes a zero of what is no number.
+    // Saturates, and makes zero of an invalid number.
     Rate::from_bits_per_second(bits_per_second as u64).to_string()
 }
 
-/// `104.7 MB/s`: for those who think in bytes.
+/// `104.7 MB/s`: in bytes.
 pub(crate) fn show_byte_rate(bits_per_second: f64) -> String {
     match bits_per_second / 8.0 {
         b if b >= 1e9 => format!("{:.2} GB/s", b / 1e9),
@@ -187,7 +187,7 @@ pub(crate) fn show_byte_rate(bits_per_second: f64) -> String {
     }
 }
 
-/// A time that somebody chose: `a day`, `3 h`, `20 s`, and else as [`show_duration`] has it.
+/// A time that a user chose: `a day`, `3 h`, `20 s`, and else as [`show_duration`] has it.
 pub(crate) fn show_patience(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds, time.subsec_nanos()) {

@@ -3,7 +3,7 @@
 //!
 //! From the ground up, and each module uses only those above it:
 //!
-//! * `process`: a program in one of the two hosts, its certain end, and what it took of a processor;
+//! * `process`: a program in one of the two hosts, its certain end, and its processor time;
 //! * `testbed`: the two hosts and the path between them for one run, and the path's counts;
 //! * [`rival`]: a program that takes part: what it needs, how both its sides are started, and how
 //!   it shows that everything has arrived;

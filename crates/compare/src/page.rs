@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_what_was_measured() {
+    fn the_page_shows_the_measured_figures() {
         let text = text(&[table()], "a machine");
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         for words in [

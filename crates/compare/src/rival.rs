@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_iperf_received_is_what_its_server_says() {
+    fn iperfs_received_bytes_come_from_its_server() {
         let said = r#"{"end":{"sum_sent":{"bytes":9},"sum_received":{"bytes":8}}}"#;
         assert_eq!(iperf_came(said), Ok(8));
         let refused = iperf_came(r#"{"end":{},"error":"no route"}"#);

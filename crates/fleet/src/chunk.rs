@@ -1,11 +1,11 @@
-//! One chunk, from wherever it is to done: all that an engine ever calls, and a person can.
+//! One chunk, from any state to done. An engine calls only this, and a person can, too.
 //!
 //! 1. A chunk that is done stays as it is.
-//! 2. The task takes the chunk (`claims/K.N`); an older one that is at work notices and stops.
-//! 3. It puts the files on the server whose turn it is. One that is busy passes it on to the next.
-//!    The server keeps what has arrived under the names of run and chunk, so whoever comes next,
-//!    from whichever machine and to whichever server of the pool, goes on from it.
-//! 4. What goes wrong is tried again, a few times here, and then by whoever started this.
+//! 2. The task claims the chunk (`claims/K.N`). An older task at work notices and stops.
+//! 3. It puts the files on a server of the pool. A busy server passes it on to the next. The server
+//!    keeps data under the names of run and chunk, so any later task resumes them, from any machine
+//!    and through any server of the pool.
+//! 4. An error is retried a few times here, and then by the program that started the task.
 //! 5. When every byte is verified, `done/K.json` gets its name.
 
 mod ranged;
@@ -17,26 +17,26 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use netblt::serve::remote::Server;
+use netblt::serve::client::Client;
 use netblt::{
-    Cancel, Control, Denial, Error as Fault, Kind, Observer, Only, Options, Overwrite, Pass,
-    Policy, Progress, Rendezvous, Selection, Summary, Warning,
+    Cancel, Control, Error as Fault, ErrorKind, Observer, Only, Options, Overwrite, Pass, Policy,
+    Progress, Rendezvous, RequestErrorKind, Selection, Summary, Warning,
 };
 use netblt_proto::api::printable_bytes;
 
-use crate::brought;
 use crate::claim::Claim;
 use crate::error::{Error, at};
 use crate::names::{Names, since, stamp};
 use crate::pool::{Ceiling, Pool};
+use crate::range_record;
 use crate::record::{Done, End, Failed, Running, Verdict};
 use crate::run::{self, Chunk, DONE, FAILED, RUNNING, Run, node, now};
-use crate::state;
+use crate::survey;
 use crate::wait::{jittered, wait};
 
-/// How often a chunk is tried before whoever started the task is asked to start another one.
+/// How often a chunk is tried before the program that started the task is asked to start another.
 pub const TRIES: u32 = 5;
-/// How long after a first failure the next try comes; each time twice as long.
+/// The pause after a first failure. It doubles with each.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long after a busy server the next one is asked; after each round twice as long, to a bound.
 const BUSY: Duration = Duration::from_millis(500);
@@ -45,16 +45,16 @@ const BUSY_MOST: Duration = Duration::from_secs(30);
 const BUSY_ROUNDS: u32 = 25;
 /// An older task has so long to notice that it is not wanted any more.
 const HAND_OVER: Duration = Duration::from_secs(10);
-/// How often it looks; the same for the ceiling.
+/// The interval of looks at the claim and at the ceiling.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often it tells where it is.
+/// The interval of its records, in seconds.
 const TELL: u64 = 2;
 /// Most names and warnings in a record.
 const MAX_NAMES: usize = 100;
 
 /// Why a server cannot be called.
 #[derive(Clone, Debug)]
-pub struct Unmet {
+pub struct ConnectError {
     /// The exit code of the program for it.
     pub code: u8,
     /// For people.
@@ -64,7 +64,7 @@ pub struct Unmet {
 }
 
 /// How a host of the pool is called: from its address as `pool.toml` has it.
-pub type Meet<'a> = dyn Fn(&str, &Options) -> Result<Rendezvous, Unmet> + Sync + 'a;
+pub type Connect<'a> = dyn Fn(&str, &Options) -> Result<Rendezvous, ConnectError> + Sync + 'a;
 
 /// How a task ended.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ pub enum Outcome {
     Again(Failed),
     /// It makes no sense to try again.
     Failed(Failed),
-    /// It was cancelled; what has arrived is kept.
+    /// It was cancelled. Received data are kept.
     Stopped,
     /// Another task has taken the chunk.
     Superseded,
@@ -95,21 +95,22 @@ pub fn done(run: &Run, chunk: &Chunk) -> Result<Option<Done>, Error> {
     let is_whole = match chunk.part {
         // Its sums are the file's, which is whole when all others are there and it was joined.
         Some(part) if part.is_last() => {
-            run.sums(chunk.number).exists() || brought::values(run, chunk)?.is_none()
+            run.sums(chunk.number).exists() || range_record::values(run, chunk)?.is_none()
         }
         _ => run.sums(chunk.number).exists(),
     };
     Ok(is_whole.then_some(done))
 }
 
-/// Does one chunk. `tell` hears what people may want to know.
+/// Runs one chunk. `tell` is called with messages for people.
 ///
 /// # Errors
-/// The run's directory cannot be used; what goes wrong with the transfer is an [`Outcome`].
+///
+/// The run's directory cannot be used. An error of the transfer is an [`Outcome`].
 pub fn run_chunk(
     run: &Run,
     number: u64,
-    meet: &Meet<'_>,
+    connect: &Connect<'_>,
     cancel: &Cancel,
     tell: &(dyn Fn(&str) + Sync),
 ) -> Result<Outcome, Error> {
@@ -125,10 +126,10 @@ pub fn run_chunk(
     }
     claim.found(run::read(&run.record(RUNNING, number)).ok().flatten());
     let names = Arc::new(Names::read(run, &chunk)?);
-    let (control, shown) = (Control::new(), Mutex::new(Shown::default()));
-    let mut task = Task { run, chunk, claim, names, meet, cancel, control, shown: &shown, tell };
+    let (control, shown) = (Control::new(), Mutex::new(TaskState::default()));
+    let mut task = Task { run, chunk, claim, names, connect, cancel, control, shown: &shown, tell };
     let attempt = task.claim.number;
-    let outcome = beside(&mut task, attempt);
+    let outcome = run_watched(&mut task, attempt);
     Claim::clear(run, number, attempt);
     let outcome = match outcome? {
         Outcome::Stopped if task.claim.is_superseded() => Outcome::Superseded,
@@ -161,19 +162,19 @@ fn hand_over(run: &Run, chunk: &Chunk, cancel: &Cancel) -> Result<Option<Done>, 
     done(run, chunk)
 }
 
-/// What is to be told of a task at work.
+/// The state of a task at work, for its record.
 #[derive(Default)]
-struct Shown {
+struct TaskState {
     host: Option<String>,
     bytes: u64,
-    /// Of these, what this attempt has brought.
+    /// Of these, the bytes of this attempt.
     brought: u64,
-    /// Told so far.
+    /// The warnings so far.
     warnings: Vec<String>,
 }
 
-/// Does it, with somebody beside who looks whether that is still wanted and how fast.
-fn beside(task: &mut Task<'_>, attempt: u64) -> Result<Outcome, Error> {
+/// Runs it, with a thread beside it that watches its claim and its rate.
+fn run_watched(task: &mut Task<'_>, attempt: u64) -> Result<Outcome, Error> {
     let (run, number, cancel) = (task.run, task.chunk.number, task.cancel);
     let (control, shown) = (task.control.clone(), task.shown);
     let next = Claim::successor(run, number, attempt);
@@ -182,7 +183,7 @@ fn beside(task: &mut Task<'_>, attempt: u64) -> Result<Outcome, Error> {
         let end = over.clone();
         let look = move || {
             let mut rate = crate::pool::Watch::new(run);
-            let mut told = 0;
+            let mut written = 0;
             loop {
                 if next.exists() {
                     cancel.cancel();
@@ -192,14 +193,14 @@ fn beside(task: &mut Task<'_>, attempt: u64) -> Result<Outcome, Error> {
                 {
                     control.set_rate(ceiling.share());
                 }
-                if now() >= told + TELL && !next.exists() {
-                    told = now();
+                if now() >= written + TELL && !next.exists() {
+                    written = now();
                     let shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
                     let (host, bytes, brought) = (shown.host.clone(), shown.bytes, shown.brought);
                     drop(shown);
-                    let (chunk, node, pid, at) = (number, node(), std::process::id(), told);
+                    let (chunk, node, pid, at) = (number, node(), std::process::id(), written);
                     let running = Running { chunk, node, pid, host, attempt, bytes, brought, at };
-                    // Who looks sees an older one.
+                    // Readers of the record see an older one.
                     let _ = run::write(&run.record(RUNNING, number), &running);
                     if next.exists() {
                         // It came meanwhile, and may be over.
@@ -225,15 +226,15 @@ struct Task<'a> {
     chunk: Chunk,
     claim: Claim,
     names: Arc<Names>,
-    meet: &'a Meet<'a>,
+    connect: &'a Connect<'a>,
     cancel: &'a Cancel,
     control: Control,
-    shown: &'a Mutex<Shown>,
+    shown: &'a Mutex<TaskState>,
     tell: &'a (dyn Fn(&str) + Sync),
 }
 
-/// What a try came to.
-enum Try {
+/// The result of a try.
+enum TryResult {
     Done(Done),
     Busy(Failed),
     Again(Failed),
@@ -246,17 +247,17 @@ impl Task<'_> {
         let (mut failures, mut rounds) = (0, 0);
         loop {
             let pool = Pool::read(self.run)?;
-            let busy = state::tasks_by_host(self.run);
+            let busy = survey::tasks_by_host(self.run);
             let tasks = |host: &str| busy.get(host).copied().unwrap_or(0);
             let order = pool.order(&self.chunk.id, self.claim.turn, tasks);
             let mut busy = None;
             let mut moved = false;
             for host in order {
                 match self.tried(host)? {
-                    Try::Done(done) => return Ok(Outcome::Done(done)),
-                    Try::Never(why) => return Ok(Outcome::Failed(why)),
-                    Try::Stopped => return Ok(Outcome::Stopped),
-                    Try::Busy(why) => {
+                    TryResult::Done(done) => return Ok(Outcome::Done(done)),
+                    TryResult::Never(why) => return Ok(Outcome::Failed(why)),
+                    TryResult::Stopped => return Ok(Outcome::Stopped),
+                    TryResult::Busy(why) => {
                         (self.tell)(&format!("{host} is busy: {}", why.message));
                         busy = Some(why);
                         let pause = BUSY.saturating_mul(1 << rounds.min(10)).min(BUSY_MOST);
@@ -264,7 +265,7 @@ impl Task<'_> {
                             return Ok(Outcome::Stopped);
                         }
                     }
-                    Try::Again(why) => {
+                    TryResult::Again(why) => {
                         failures += 1;
                         (self.tell)(&format!("{host}: {} ({failures} of {TRIES})", why.message));
                         if failures >= TRIES {
@@ -293,50 +294,54 @@ impl Task<'_> {
         options.overwrite = Overwrite::Always;
         (options.preserve, options.keep_times) = (true, true);
         options.label = Some(self.run.label(&self.chunk));
-        options.manifest = Some(run::beside(&self.run.sums(self.chunk.number))?);
+        options.manifest = Some(run::run_watched(&self.run.sums(self.chunk.number))?);
         Ok(options)
     }
 
     /// The same, and notes it in the claim.
-    fn tried(&mut self, host: &str) -> Result<Try, Error> {
+    fn tried(&mut self, host: &str) -> Result<TryResult, Error> {
         self.shown(|shown| (shown.host, shown.bytes) = (Some(host.to_owned()), 0));
         self.shown(|shown| shown.brought = 0);
         self.claim.begin(host, run_clock())?;
         let came = self.once(host)?;
         let brought = self.shown(|shown| shown.brought);
         let (verdict, brought, message) = match &came {
-            Try::Busy(_) => {
+            TryResult::Busy(_) => {
                 self.claim.pass_on();
                 return Ok(came);
             }
-            Try::Done(done) => (Verdict::Done, done.bytes.saturating_sub(done.kept), None),
-            Try::Again(why) => (Verdict::Failed, brought, Some(why.message.clone())),
-            Try::Never(why) => (Verdict::Lost, brought, Some(why.message.clone())),
-            Try::Stopped => (Verdict::Stopped, brought, None),
+            TryResult::Done(done) => (Verdict::Done, done.bytes.saturating_sub(done.kept), None),
+            TryResult::Again(why) => (Verdict::Failed, brought, Some(why.message.clone())),
+            TryResult::Never(why) => (Verdict::Lost, brought, Some(why.message.clone())),
+            TryResult::Stopped => (Verdict::Stopped, brought, None),
         };
         let end = End { at: run_clock(), verdict, brought, message };
-        self.claim.end(end, matches!(came, Try::Again(_)))?;
+        self.claim.end(end, matches!(came, TryResult::Again(_)))?;
         Ok(came)
     }
 
     /// Puts it on one server.
-    fn once(&self, host: &str) -> Result<Try, Error> {
+    fn once(&self, host: &str) -> Result<TryResult, Error> {
         let options = self.options()?;
-        let rendezvous = match (self.meet)(host, &options) {
+        let rendezvous = match (self.connect)(host, &options) {
             Ok(rendezvous) => rendezvous,
-            Err(_) if self.cancel.is_cancelled() => return Ok(Try::Stopped),
-            Err(Unmet { code, message, passing }) => {
+            Err(_) if self.cancel.is_cancelled() => return Ok(TryResult::Stopped),
+            Err(ConnectError { code, message, passing }) => {
                 let failed = self.failed(host, (code, message, !passing), Vec::new());
-                return Ok(if passing { Try::Again(failed) } else { Try::Never(failed) });
+                return Ok(if passing {
+                    TryResult::Again(failed)
+                } else {
+                    TryResult::Never(failed)
+                });
             }
         };
         let began = run_clock();
         let (cancel, session) = (self.cancel, None);
-        let server = Server { rendezvous: &rendezvous, options: &options, cancel, session };
+        let server = Client { rendezvous: &rendezvous, options: &options, cancel, session };
         if self.chunk.part.is_some() {
             return self.range(host, began, &server);
         }
-        let looked = Arc::new(Looked::default());
+        let looked = Arc::new(FoundNames::default());
         let put = put(&server, self.run, &self.names, &looked, self);
         let sums = options.manifest.as_deref().unwrap_or(Path::new(""));
         let came = match put {
@@ -353,28 +358,28 @@ impl Task<'_> {
         host: &str,
         began: f64,
         summary: &Summary,
-        looked: &Looked,
+        looked: &FoundNames,
         sums: &Path,
-    ) -> Result<Try, Error> {
+    ) -> Result<TryResult, Error> {
         let seen = looked.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let missing = |name: &&[u8]| !seen.contains(*name);
         let files = self.names.files.iter().map(|name| &name[..]);
         let missing: Vec<&[u8]> = files.filter(missing).collect();
         if !summary.verified {
             let why = (23, "not everything is verified".to_owned(), false);
-            return Ok(Try::Again(self.failed(host, why, Vec::new())));
+            return Ok(TryResult::Again(self.failed(host, why, Vec::new())));
         }
         if !missing.is_empty() {
             let count = missing.len();
             let why = format!("{count} of the files that were planned are not there any more");
             let names = missing.into_iter().take(MAX_NAMES);
             let names = names.map(printable_bytes).collect();
-            return Ok(Try::Never(self.failed(host, (24, why, true), names)));
+            return Ok(TryResult::Never(self.failed(host, (24, why, true), names)));
         }
         if summary.skipped > 0 {
             let why = format!("{} files could not be sent or stored", summary.skipped);
             let names = self.shown(|shown| shown.warnings.clone());
-            return Ok(Try::Never(self.failed(host, (23, why, true), names)));
+            return Ok(TryResult::Never(self.failed(host, (23, why, true), names)));
         }
         let path = self.run.sums(self.chunk.number);
         fs::rename(sums, &path).map_err(at(&path, "cannot be written"))?;
@@ -384,7 +389,7 @@ impl Task<'_> {
     }
 
     /// The chunk is done: bytes, those that were there before, files, and those that had changed.
-    fn done(&self, host: &str, began: f64, came: [u64; 4]) -> Result<Try, Error> {
+    fn done(&self, host: &str, began: f64, came: [u64; 4]) -> Result<TryResult, Error> {
         let [bytes, kept, files, changed] = came;
         let done = Done {
             chunk: self.chunk.number,
@@ -401,21 +406,21 @@ impl Task<'_> {
             ended: run_clock(),
         };
         run::write(&self.run.record(DONE, self.chunk.number), &done)?;
-        Ok(Try::Done(done))
+        Ok(TryResult::Done(done))
     }
 
-    /// What an error comes to: everything is tried again but what stays as it is.
-    fn trouble(&self, host: &str, error: &Fault) -> Try {
+    /// The result of a try that failed: all errors are retried but those that stay.
+    fn trouble(&self, host: &str, error: &Fault) -> TryResult {
         if self.cancel.is_cancelled() {
-            return Try::Stopped;
+            return TryResult::Stopped;
         }
         let never = stays(error);
         let why = (error.kind().number(), error.to_string(), never);
         let failed = self.failed(host, why, Vec::new());
         match error {
-            _ if never => Try::Never(failed),
-            _ if error.kind() == Kind::Refused => Try::Busy(failed),
-            _ => Try::Again(failed),
+            _ if never => TryResult::Never(failed),
+            _ if error.kind() == ErrorKind::Refused => TryResult::Busy(failed),
+            _ => TryResult::Again(failed),
         }
     }
 
@@ -438,27 +443,27 @@ impl Task<'_> {
         }
     }
 
-    fn shown<T>(&self, change: impl FnOnce(&mut Shown) -> T) -> T {
+    fn shown<T>(&self, change: impl FnOnce(&mut TaskState) -> T) -> T {
         change(&mut self.shown.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// What was found of the names.
+/// The names that were found.
 #[derive(Default)]
-struct Looked {
+struct FoundNames {
     seen: Mutex<HashSet<Box<[u8]>>>,
     changed: Mutex<HashSet<[u8; 16]>>,
 }
 
 fn put(
-    server: &Server<'_>,
+    server: &Client<'_>,
     run: &Run,
     names: &Arc<Names>,
-    looked: &Arc<Looked>,
+    looked: &Arc<FoundNames>,
     task: &Task<'_>,
 ) -> Result<Summary, Fault> {
     let (parent, leaf) = run.target();
-    let mut watch = Watcher(task);
+    let mut watch = TaskObserver(task);
     if !parent.is_empty() {
         server.make_directory(&parent, true, &mut watch)?;
     }
@@ -483,15 +488,15 @@ fn put(
         }
         false
     }));
-    // Others are still to be put into directories that nobody may write into in the end.
+    // Other files are still to be put into directories that are read-only in the end.
     selection.modes =
         Some(netblt::Modes::new(|mode, directory| if directory { mode | 0o700 } else { mode }));
     server.put(selection, &parent, &mut watch)
 }
 
-/// Where a run goes, for the last step: only directories, with their own permissions and times.
+/// Sends only the directories of a run, with their own permissions and times, as the last step.
 pub(crate) fn put_directories(
-    server: &Server<'_>,
+    server: &Client<'_>,
     run: &Run,
     names: HashSet<Box<[u8]>>,
     observer: &mut dyn Observer,
@@ -505,29 +510,29 @@ pub(crate) fn put_directories(
 
 /// The short list of what does not pass by itself.
 fn stays(error: &Fault) -> bool {
-    use std::io::ErrorKind;
+    use std::io;
     match error {
         Fault::Denied { what, .. } => matches!(
             what,
-            Denial::Forbidden
-                | Denial::Exists
-                | Denial::NotADirectory
-                | Denial::IsADirectory
-                | Denial::NotUnderstood
+            RequestErrorKind::Forbidden
+                | RequestErrorKind::Exists
+                | RequestErrorKind::NotADirectory
+                | RequestErrorKind::IsADirectory
+                | RequestErrorKind::NotUnderstood
         ),
         Fault::File { source, .. } => {
             let kind = source.kind();
-            matches!(kind, ErrorKind::NotFound | ErrorKind::PermissionDenied)
+            matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
         }
-        // Somebody else answers in the server's place: people have to look.
+        // Another machine answers in the server's place: people have to look.
         Fault::ServerKey { .. } => true,
-        error => error.kind() == Kind::Usage,
+        error => error.kind() == ErrorKind::Usage,
     }
 }
 
-struct Watcher<'a>(&'a Task<'a>);
+struct TaskObserver<'a>(&'a Task<'a>);
 
-impl Observer for Watcher<'_> {
+impl Observer for TaskObserver<'_> {
     fn progress(&mut self, progress: &Progress) {
         let brought = progress.stats.image_bytes;
         self.0.shown(|shown| (shown.bytes, shown.brought) = (progress.bytes, brought));
@@ -564,11 +569,11 @@ mod tests {
             (file(io::ErrorKind::NotFound), true),
             (file(io::ErrorKind::PermissionDenied), true),
             (file(io::ErrorKind::StorageFull), false),
-            (denied(Denial::Forbidden), true),
-            (denied(Denial::NotFound), false),
-            (denied(Denial::NoRoom), false),
-            (denied(Denial::Busy), false),
-            (denied(Denial::Failed), false),
+            (denied(RequestErrorKind::Forbidden), true),
+            (denied(RequestErrorKind::NotFound), false),
+            (denied(RequestErrorKind::NoRoom), false),
+            (denied(RequestErrorKind::Busy), false),
+            (denied(RequestErrorKind::Failed), false),
             (Fault::NotVerified(String::new()), false),
             (Fault::Fault("x"), false),
         ] {

@@ -1,7 +1,7 @@
-//! Who works on a chunk: of several tasks always the one that came last, and the others notice.
+//! The claim of a task to a chunk: of several tasks the last one has it, and the others notice.
 //!
-//! `claims/K.N` is the N-th task's claim to chunk K. It comes into being as a whole, by a link,
-//! which one of several that try at once gets, also on file systems over networks.
+//! `claims/K.N` is the N-th task's claim to chunk K. It appears as a whole, by a link. One of
+//! several tasks that try at once gets it, also on file systems over networks.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::run::{self, CLAIMS, RUNNING, Run};
 /// Tasks that may take one chunk.
 const MAX_ATTEMPTS: u64 = 1_000_000;
 
-/// What a claim says.
+/// The content of a claim.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Text {
     pub(crate) node: String,
@@ -24,16 +24,16 @@ pub(crate) struct Text {
     pub(crate) at: u64,
     /// How often a host has failed this chunk.
     turn: u64,
-    /// What the task tried, in order; servers that were busy are not among them.
+    /// The tries of the task, in order, without those at busy servers.
     #[serde(default)]
     pub(crate) tries: Vec<Attempt>,
-    /// What the task before had told last, if it was killed.
+    /// The last record of the task before, if it was killed.
     #[serde(default)]
     pub(crate) before: Option<Running>,
 }
 
 impl Text {
-    /// Seconds since 1970 when its task is first heard of.
+    /// The start of its task, in seconds since 1970.
     pub(crate) fn began(&self) -> f64 {
         self.tries.first().map_or(self.at as f64, |first| first.began)
     }
@@ -45,16 +45,16 @@ pub(crate) struct Claim {
     next: PathBuf,
     /// Which of the tasks that took this chunk, from 1.
     pub(crate) number: u64,
-    /// How often a host has failed it: which host comes next depends on that. A task that was
-    /// killed is no host's fault, so its successor goes to the same host, where its parts are held.
+    /// The number of failures of hosts, on which the next host depends. A kill of the task is no
+    /// failure of a host, so its successor goes to the same host, which has its parts.
     pub(crate) turn: u64,
     tries: Vec<Attempt>,
-    /// What the task before had told last, if it was killed.
+    /// The last record of the task before, if it was killed.
     before: Option<Running>,
 }
 
 impl Claim {
-    /// Takes a chunk, from whoever had it.
+    /// Takes a chunk, also from an earlier task.
     pub(crate) fn take(run: &Run, chunk: u64) -> Result<Self, Error> {
         let path = |number| run.place.join(CLAIMS).join(format!("{chunk:06}.{number}"));
         for number in 1..MAX_ATTEMPTS {
@@ -70,7 +70,7 @@ impl Claim {
                 tries: Vec::new(),
                 before: None,
             };
-            let new = run::beside(&claim.path)?;
+            let new = run::run_watched(&claim.path)?;
             run::write(&new, &claim.text())?;
             let linked = fs::hard_link(&new, &claim.path);
             let _ = fs::remove_file(&new);
@@ -80,10 +80,12 @@ impl Claim {
                 Err(error) => return Err(at(&claim.path, "cannot be made")(error)),
             }
         }
-        Err(Error::Wish(format!("chunk {chunk} was tried {MAX_ATTEMPTS} times; plan it anew")))
+        Err(Error::InvalidRequest(format!(
+            "chunk {chunk} was tried {MAX_ATTEMPTS} times; plan it again"
+        )))
     }
 
-    /// What is there when another task has taken the chunk since.
+    /// The claim of a later task, if there is one.
     pub(crate) fn successor(run: &Run, chunk: u64, number: u64) -> PathBuf {
         run.place.join(CLAIMS).join(format!("{chunk:06}.{}", number + 1))
     }
@@ -93,17 +95,17 @@ impl Claim {
         self.next.exists()
     }
 
-    /// Whoever looks sees that neither this task is at work nor one before it. A newer one has a
-    /// record of its own.
+    /// Removes the record of this task and of earlier ones, so that readers see that none of them
+    /// is at work. A newer one has a record of its own.
     pub(crate) fn clear(run: &Run, chunk: u64, number: u64) {
         let path = run.record(RUNNING, chunk);
-        let told = run::read::<Running>(&path).ok().flatten();
-        if told.is_some_and(|told| told.attempt <= number) {
+        let record = run::read::<Running>(&path).ok().flatten();
+        if record.is_some_and(|record| record.attempt <= number) {
             let _ = fs::remove_file(path);
         }
     }
 
-    /// What is there of the task before, which is over.
+    /// Takes over the last record of the task before, which has ended.
     pub(crate) fn found(&mut self, before: Option<Running>) {
         self.before = before;
     }
@@ -114,7 +116,7 @@ impl Claim {
         run::write(&self.path, &self.text())
     }
 
-    /// It is over. If its host has failed, it is another one's turn.
+    /// The task has ended. If its host has failed, the next one has its turn.
     pub(crate) fn end(&mut self, end: End, failed: bool) -> Result<(), Error> {
         self.turn += u64::from(failed);
         if let Some(last) = self.tries.last_mut() {
@@ -171,8 +173,8 @@ mod tests {
         let second = Claim::take(&run, 0).expect("a claim");
         assert_eq!((second.number, second.turn), (2, 1));
         assert!(first.is_superseded() && !second.is_superseded());
-        // What a task tells is nobody's when it is over, however a newer one came meanwhile.
-        let told = |attempt| Running {
+        // The record of a task that is over is removed, also when a newer one came meanwhile.
+        let record = |attempt| Running {
             chunk: 0,
             node: "here".to_owned(),
             pid: 1,
@@ -184,11 +186,11 @@ mod tests {
         };
         for (attempt, over, stays) in [(1, 1, false), (1, 2, false), (2, 1, true)] {
             let path = run.record(RUNNING, 0);
-            run::write(&path, &told(attempt)).expect("written");
+            run::write(&path, &record(attempt)).expect("written");
             Claim::clear(&run, 0, over);
             assert_eq!(path.exists(), stays, "{attempt} {over}");
         }
-        // Of many at once each gets a number of its own.
+        // Each of many concurrent tasks gets a number of its own.
         let take = || Claim::take(&run, 1).expect("a claim").number;
         let mut numbers: Vec<u64> = std::thread::scope(|scope| {
             let all: Vec<_> = (0..8).map(|_| scope.spawn(take)).collect();

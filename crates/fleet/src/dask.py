@@ -26,7 +26,7 @@ if sys.prefix == sys.base_prefix and not os.environ.get("PYTHONNOUSERSITE"):
 
 
 def tell(kind, text):
-    """Whoever started this may be gone; the run goes on."""
+    """The program that started this may be gone; the run goes on."""
     try:
         print(kind, " ".join(str(text).split()), flush=True)
     except OSError:
@@ -62,7 +62,7 @@ def netblt_run_chunk(command, log, places, stop):
                 if stop.is_set():
                     child.terminate()
     finally:
-        # Without a scheduler nobody counts it any more.
+        # Without a scheduler it does not count any more.
         if child is not None and child.poll() is None:
             child.terminate()
         places.release()

@@ -1,10 +1,10 @@
-//! The engine of those who have Dask: a small program in Python, run by the user's own `python3`.
+//! The Dask engine: a small program in Python, run by the user's own `python3`.
 //!
-//! The script is given to it on the command line, and Python's isolated mode leaves the current
-//! directory out of its path: nothing is imported or started that lies in the run's directory, or
-//! where the command is typed. It hands tasks that start `netblt fleet run-chunk` to
-//! a scheduler, or to a cluster of its own on this machine, and tells what comes of them; it stays
-//! until all are over, as the engine of one machine does.
+//! Python gets the script on its command line. Its isolated mode leaves the current directory out
+//! of its path: nothing is imported or started from the run's directory or the current one. The
+//! script hands tasks that start `netblt fleet run-chunk` to a scheduler, or to a cluster of its
+//! own on this machine, and reports their results. It runs until all are over, as the engine of one
+//! machine does.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
@@ -20,14 +20,14 @@ use netblt::Cancel;
 use crate::error::{Error, at};
 use crate::local::terminate;
 use crate::run::Run;
-use crate::state::undone;
+use crate::survey::undone;
 
 const SCRIPT: &str = include_str!("dask.py");
-/// Between two looks whether it is still wanted.
+/// The interval at which it looks whether it was cancelled.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Has Dask run all chunks that are not done, `pairs` at once, each up to `requeues` times again.
-/// `options` go to the script. `tell` hears of each task that does not go well.
+/// Has Dask run all chunks that are not done, `pairs` at once, each retried up to `requeues` times.
+/// `options` go to the script. `tell` is called for each task that fails.
 ///
 /// # Errors
 /// The run's directory cannot be used, there is no `python3` or no Dask for it, no scheduler
@@ -48,7 +48,7 @@ pub fn run_all(
     command.args(["-I", "-c", SCRIPT]).arg(program).arg(&run.place).arg(&run.head.id);
     command.args([pairs.to_string(), requeues.to_string()]).args(options);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-    // Ctrl-C reaches it by us, once, and not those whom it starts.
+    // Ctrl-C reaches it through this program, once, and not its own children.
     command.process_group(0);
     let mut child = command.spawn().map_err(at(Path::new("python3"), "cannot be started"))?;
     let lines = talk(&mut child, &chunks).inspect_err(|_| {
@@ -73,18 +73,20 @@ pub fn run_all(
     let status = child.wait().map_err(at(Path::new("python3"), "cannot be waited for"))?;
     match why {
         _ if stopping => Err(Error::Interrupted),
-        Some(why) => Err(Error::Wish(why)),
+        Some(why) => Err(Error::InvalidRequest(why)),
         None if status.success() => Ok(()),
-        None => Err(Error::Wish(format!("python3, which hands the chunks to Dask: {status}"))),
+        None => {
+            Err(Error::InvalidRequest(format!("python3, which hands the chunks to Dask: {status}")))
+        }
     }
 }
 
-/// Tells it the chunks, and hears its lines until there are no more.
+/// Sends it the chunks, and returns its lines.
 fn talk(child: &mut Child, chunks: &[u64]) -> Result<Receiver<String>, Error> {
     let list: String = chunks.iter().map(|chunk| format!("{chunk}\n")).collect();
     let (line, lines) = channel();
     let (input, output) = (child.stdin.take(), child.stdout.take());
-    // It may end before it has read all of it; how it ended tells why.
+    // It may end before it has read all of it. Its exit status says why.
     let say = move || input.map(|mut input| input.write_all(list.as_bytes()));
     let listen = move || output.map(|output| hear(output, |text| line.send(text).is_ok()));
     let failed = || at(Path::new("python3"), "no thread can be started to talk to it");

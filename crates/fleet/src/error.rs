@@ -1,9 +1,9 @@
-//! What can go wrong with a run's directory.
+//! The errors of a run's directory.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a plan, a run or an engine cannot go on.
+/// The error of a plan, a run or an engine.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -12,28 +12,28 @@ pub enum Error {
     File {
         /// Which.
         path: PathBuf,
-        /// What could not be done.
+        /// The action that failed.
         what: &'static str,
         /// Why.
         source: io::Error,
     },
-    /// Something in the run's directory is not what it should be.
+    /// A file of the run's directory is wrong.
     #[error("{}: {why}", path.display())]
     Record {
         /// Which file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Its error.
         why: String,
     },
-    /// What is asked for makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
-    Wish(String),
+    InvalidRequest(String),
     /// It was cancelled.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// What an error of the system's is here.
+/// The error for a system's error at this path.
 pub(crate) fn at(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::File { path, what, source }

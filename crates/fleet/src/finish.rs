@@ -1,5 +1,5 @@
-//! When all is done: whether it is still there, one list for `b3sum --check`, the times of
-//! directories, and what is left of chunks that came to nothing.
+//! The last steps of a run: verification, one list for `b3sum --check`, the times of directories,
+//! and the removal of leftovers.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -9,40 +9,40 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use netblt::serve::Entry;
-use netblt::serve::remote::Server;
-use netblt::{Cancel, Denial, Error as Fault, Observer, Options, Overwrite, Warning};
+use netblt::serve::client::Client;
+use netblt::{Cancel, Error as Fault, Observer, Options, Overwrite, RequestErrorKind, Warning};
 
-use crate::brought;
-use crate::chunk::{Meet, Unmet, put_directories};
+use crate::chunk::{Connect, ConnectError, put_directories};
 use crate::error::{Error, at};
-use crate::list::{Item, Items, Sort};
+use crate::list::{EntryType, Item, Items};
 use crate::names::arriving;
 use crate::pool::Pool;
-use crate::run::{self, Part, Run, beside, create, publish};
-use crate::state::{self, State, Survey};
+use crate::range_record;
+use crate::run::{self, Part, Run, create, publish, run_watched};
+use crate::survey::{self, State, Survey};
 
 /// Why a server could not be asked.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Trouble {
+pub enum ServerError {
     /// The run's directory.
     Here(Error),
     /// No server of the pool could be called; the last one's words.
-    Unmet(Unmet),
+    ConnectError(ConnectError),
     /// The server.
     There(Fault),
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for ServerError {
     fn from(error: Error) -> Self {
         Self::Here(error)
     }
 }
 
-/// Nothing but warnings is of interest.
-struct Words<'a>(&'a (dyn Fn(&str) + Sync));
+/// An observer that passes on only warnings.
+struct WarningObserver<'a>(&'a (dyn Fn(&str) + Sync));
 
-impl Observer for Words<'_> {
+impl Observer for WarningObserver<'_> {
     fn warn(&mut self, warning: &Warning) {
         (self.0)(&warning.to_string());
     }
@@ -51,58 +51,58 @@ impl Observer for Words<'_> {
 /// Asks a server of the pool, the first that answers.
 fn ask<T>(
     run: &Run,
-    meet: &Meet<'_>,
+    connect: &Connect<'_>,
     cancel: &Cancel,
     options: &Options,
-    mut act: impl FnMut(&Server<'_>) -> Result<T, Fault>,
-) -> Result<T, Trouble> {
+    mut act: impl FnMut(&Client<'_>) -> Result<T, Fault>,
+) -> Result<T, ServerError> {
     let pool = Pool::read(run)?;
     let mut last = None;
     for host in &pool.hosts {
-        let rendezvous = match meet(host, options) {
+        let rendezvous = match connect(host, options) {
             Ok(rendezvous) => rendezvous,
             Err(unmet) => {
-                last = Some(Trouble::Unmet(unmet));
+                last = Some(ServerError::ConnectError(unmet));
                 continue;
             }
         };
-        match act(&Server { rendezvous: &rendezvous, options, cancel, session: None }) {
-            Err(error) if error.is_retryable() => last = Some(Trouble::There(error)),
-            Err(error) => return Err(Trouble::There(error)),
+        match act(&Client { rendezvous: &rendezvous, options, cancel, session: None }) {
+            Err(error) if error.is_retryable() => last = Some(ServerError::There(error)),
+            Err(error) => return Err(ServerError::There(error)),
             Ok(answer) => return Ok(answer),
         }
     }
-    let none = || Error::Wish("there is no host in the pool".to_owned()).into();
+    let none = || Error::InvalidRequest("there is no host in the pool".to_owned()).into();
     Err(last.unwrap_or_else(none))
 }
 
-/// What is on a server of what is in a directory, by name.
+/// The contents of a directory on a server, by name.
 type Found = HashMap<Vec<u8>, Entry>;
 
-/// Whether what is done is there: names, kinds, lengths, and times of files, beside the plan. That
-/// the bytes are right was proved when they came. `told` hears of each that is not; answers how
-/// many were looked at and how many of them were not as they should be.
+/// Compares what is done with the servers: names, kinds, lengths, and times of files, against the
+/// plan. The bytes were verified when they came. `report` is called for each difference. Returns
+/// how many entries were looked at, and how many differ.
 ///
 /// # Errors
 /// No server answers, or the run's directory cannot be read.
 pub fn verify(
     run: &Run,
-    meet: &Meet<'_>,
+    connect: &Connect<'_>,
     cancel: &Cancel,
-    told: &mut dyn FnMut(&[u8], &'static str),
-) -> Result<(u64, u64), Trouble> {
+    report: &mut dyn FnMut(&[u8], &'static str),
+) -> Result<(u64, u64), ServerError> {
     let (parent, leaf) = run.target();
     let target = if parent.is_empty() { Vec::new() } else { [&parent[..], b"/"].concat() };
     let options = Options::default();
     let quiet = |_: &str| {};
-    // Of each directory from the top down to the one that is looked at: a walk goes down and up.
+    // The contents of each directory from the top down to the present one: a walk goes down and up.
     let mut above: Vec<(Vec<u8>, Found)> = Vec::new();
     let (mut looked, mut wrong) = (0, 0);
     for chunk in run.chunks()? {
-        if !matches!(state::of(run, &chunk)?, State::Done(_)) {
+        if !matches!(survey::of(run, &chunk)?, State::Done(_)) {
             continue;
         }
-        // A file is there when its ranges were joined; then it is looked at once.
+        // A file is there when its ranges were joined. It is looked at once.
         let is_none = |part: Part| !part.is_last() || !run.sums(chunk.number).exists();
         if chunk.part.is_some_and(is_none) {
             continue;
@@ -125,15 +125,16 @@ pub fn verify(
             };
             above.truncate(above.iter().take_while(|one| holds(one)).count());
             if above.last().is_none_or(|(last, _)| last != directory) {
-                let list = |server: &Server<'_>| list(server, directory, &mut Words(&quiet));
-                let found = ask(run, meet, cancel, &options, list)?;
+                let list =
+                    |server: &Client<'_>| list(server, directory, &mut WarningObserver(&quiet));
+                let found = ask(run, connect, cancel, &options, list)?;
                 above.push((directory.to_vec(), found));
             }
             let entry = above.last().and_then(|(_, found)| found.get(name));
             looked += 1;
             if let Some(why) = differs(&item, entry) {
                 wrong += 1;
-                told(&path, why);
+                report(&path, why);
             }
         }
     }
@@ -141,7 +142,7 @@ pub fn verify(
 }
 
 fn list(
-    server: &Server<'_>,
+    server: &Client<'_>,
     directory: &[u8],
     observer: &mut dyn Observer,
 ) -> Result<Found, Fault> {
@@ -151,31 +152,31 @@ fn list(
         Ok(())
     });
     match listed {
-        Err(Fault::Denied { what: Denial::NotFound, .. }) => Ok(Found::new()),
+        Err(Fault::Denied { what: RequestErrorKind::NotFound, .. }) => Ok(Found::new()),
         listed => listed.map(|()| found),
     }
 }
 
 fn differs(item: &Item, entry: Option<&Entry>) -> Option<&'static str> {
-    use netblt::serve::Sort as There;
+    use netblt::serve::EntryType as There;
     let Some(entry) = entry else { return Some("is not there") };
     let same = match item.sort {
-        Sort::File | Sort::Range { .. } => entry.sort == There::File,
-        Sort::Link => entry.sort == There::Link,
-        Sort::Directory => entry.sort == There::Directory,
+        EntryType::File | EntryType::Range { .. } => entry.sort == There::File,
+        EntryType::Link => entry.sort == There::Link,
+        EntryType::Directory => entry.sort == There::Directory,
     };
     match item.sort {
         _ if !same => Some("is something else there"),
-        Sort::File if entry.length != item.bytes => Some("has another length there"),
-        Sort::Range { total, .. } if entry.length != total => Some("has another length there"),
-        Sort::File | Sort::Range { .. } if entry.modified != item.modified => {
+        EntryType::File if entry.length != item.bytes => Some("has another length there"),
+        EntryType::Range { total, .. } if entry.length != total => Some("has another length there"),
+        EntryType::File | EntryType::Range { .. } if entry.modified != item.modified => {
             Some("has another time there")
         }
         _ => None,
     }
 }
 
-/// What [`manifest`] has written.
+/// The result of [`manifest`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Manifest {
@@ -188,17 +189,17 @@ pub struct Manifest {
     pub survey: Survey,
 }
 
-/// Writes one list of all that is done, and one of what is not.
+/// Writes a list of all finished files, and one of the others.
 ///
 /// # Errors
 /// The run's directory cannot be used.
 pub fn manifest(run: &Run) -> Result<Manifest, Error> {
     let (sums, failed) = (run.place.join("manifest.b3"), run.place.join("failed.jsonl"));
-    let new = beside(&sums)?;
+    let new = run_watched(&sums)?;
     let file = create(&new).map_err(at(&new, "cannot be written"))?;
     let mut out = BufWriter::new(file);
     let (mut lines, mut copied) = (String::new(), Ok(()));
-    let survey = state::survey(run, |chunk, state| match state {
+    let survey = survey::survey(run, |chunk, state| match state {
         State::Done(_) if copied.is_ok() => {
             let path = run.sums(chunk.number);
             // The last range of a file that waits for others.
@@ -237,16 +238,16 @@ pub fn manifest(run: &Run) -> Result<Manifest, Error> {
 /// No server does it, or the run's directory cannot be read.
 pub fn directories(
     run: &Run,
-    meet: &Meet<'_>,
+    connect: &Connect<'_>,
     cancel: &Cancel,
     tell: &(dyn Fn(&str) + Sync),
-) -> Result<u64, Trouble> {
+) -> Result<u64, ServerError> {
     let leaf = run.target().1;
     let mut names: HashSet<Box<[u8]>> = HashSet::new();
     for number in 0..run.head.chunks {
         for item in Items::open(&run.list(number))? {
             let item = item?;
-            if item.sort == Sort::Directory {
+            if item.sort == EntryType::Directory {
                 names.insert(arriving(leaf.as_bytes(), &item.name).into());
             }
         }
@@ -259,22 +260,22 @@ pub fn directories(
     options.overwrite = Overwrite::Always;
     (options.preserve, options.keep_times) = (true, true);
     options.label = Some(run.last_label());
-    ask(run, meet, cancel, &options, |server| {
-        put_directories(server, run, names.clone(), &mut Words(tell))
+    ask(run, connect, cancel, &options, |server| {
+        put_directories(server, run, names.clone(), &mut WarningObserver(tell))
     })?;
     Ok(count)
 }
 
-/// Removes what chunks that are not done have left on the servers, and from the run's directory
-/// what only tasks need that are over. Answers how many chunks had left something.
+/// Removes the leftovers of unfinished chunks on the servers, and from the run's directory the
+/// records of tasks that have ended. Returns how many chunks had leftovers.
 ///
 /// # Errors
 /// A task is at work; no server answers; or the run's directory cannot be used.
-pub fn clean(run: &Run, meet: &Meet<'_>, cancel: &Cancel) -> Result<u64, Trouble> {
+pub fn clean(run: &Run, connect: &Connect<'_>, cancel: &Cancel) -> Result<u64, ServerError> {
     let mut left = Vec::new();
     let mut broken = Vec::new();
-    let survey = state::survey(run, |chunk, state| match chunk.part {
-        // Of a file that was not joined all goes, also ranges that are done.
+    let survey = survey::survey(run, |chunk, state| match chunk.part {
+        // Of a file that was not joined all ranges go, also finished ones.
         Some(part) if part.is_last() && !run.sums(chunk.number).exists() => {
             left.push(format!(".netblt-ranges-{}", hex(run.file_label(chunk))));
             broken.push(chunk.clone());
@@ -286,7 +287,7 @@ pub fn clean(run: &Run, meet: &Meet<'_>, cancel: &Cancel) -> Result<u64, Trouble
     })?;
     if survey.running > 0 {
         let why = format!("{} tasks are at work; stop them first", survey.running);
-        return Err(Error::Wish(why).into());
+        return Err(Error::InvalidRequest(why).into());
     }
     let parent = run.target().0;
     let (options, quiet) = (Options::default(), |_: &str| {});
@@ -294,17 +295,17 @@ pub fn clean(run: &Run, meet: &Meet<'_>, cancel: &Cancel) -> Result<u64, Trouble
     for leaf in left {
         let between = if parent.is_empty() { "" } else { "/" };
         let path = [&parent[..], between.as_bytes(), OsStr::new(&leaf).as_bytes()].concat();
-        let gone = ask(run, meet, cancel, &options, |server| {
-            match server.remove(&path, (false, true), &mut Words(&quiet)) {
-                Err(Fault::Denied { what: Denial::NotFound, .. }) => Ok(0),
+        let gone = ask(run, connect, cancel, &options, |server| {
+            match server.remove(&path, (false, true), &mut WarningObserver(&quiet)) {
+                Err(Fault::Denied { what: RequestErrorKind::NotFound, .. }) => Ok(0),
                 removed => removed,
             }
         })?;
         removed += u64::from(gone > 0);
     }
-    // What no server was asked to remove is still known.
-    broken.iter().try_for_each(|chunk| brought::forget(run, chunk))?;
-    state::sweep(run)?;
+    // Chunks that could not be removed from a server stay known.
+    broken.iter().try_for_each(|chunk| range_record::forget(run, chunk))?;
+    survey::sweep(run)?;
     Ok(removed)
 }
 
@@ -317,8 +318,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_is_compared_with_the_plan() {
+    fn files_on_the_server_are_compared_with_the_plan() {
         let item = |sort, bytes| Item { sort, bytes, modified: (5, 6), name: b"a".to_vec() };
-        assert_eq!(differs(&item(Sort::File, 3), None), Some("is not there"));
+        assert_eq!(differs(&item(EntryType::File, 3), None), Some("is not there"));
     }
 }

@@ -1,12 +1,11 @@
-//! A tree that is too large for one pair of machines: cut into chunks, each of which is put on one
-//! of a pool of servers (`netblt serve`) by a task of its own, whoever starts that.
+//! A tree that is too large for one pair of machines: it is cut into chunks, and a task of its own
+//! puts each of them on one of a pool of servers (`netblt serve`).
 //!
-//! All that is known is in a directory, the *run* (`docs/guide/fleets.md`): [`plan`](plan::plan)
-//! makes it, [`run_chunk`](chunk::run_chunk) does one chunk of it, and everything else reads what
-//! those have written. An engine (Slurm, Dask, a loop on this machine, a person) calls the second
-//! and looks at how it ends; nothing here schedules beyond that.
+//! All state is in a directory, the *run* (`docs/guide/fleets.md`): [`plan`](plan::plan) makes it,
+//! [`run_chunk`](chunk::run_chunk) does one chunk of it, and everything else reads the records of
+//! those. An engine (Slurm, Dask, a loop on this machine, a person) calls the second and looks at
+//! its result. Nothing here schedules beyond that.
 
-mod brought;
 pub mod chunk;
 mod claim;
 pub mod dask;
@@ -17,12 +16,13 @@ pub mod local;
 mod names;
 pub mod plan;
 pub mod pool;
+mod range_record;
 pub mod record;
 pub mod run;
 #[cfg(test)]
 mod scale;
 pub mod slurm;
-pub mod state;
+pub mod survey;
 pub mod timeline;
 mod wait;
 

@@ -1,5 +1,5 @@
-//! The list of a chunk: what is to be sent, with lengths and times, each entry ended by a zero
-//! byte, which no name contains.
+//! The list of a chunk: its entries, with lengths and times, each ended by a zero byte, which no
+//! name contains.
 //!
 //! An entry is a letter (`f` file, `l` symbolic link, `d` directory), bytes, seconds since 1970 and
 //! nanoseconds of the time of modification, and the name's bytes, relative to the source, with one
@@ -14,19 +14,19 @@ use crate::error::{Error, at, damaged};
 
 /// The first entry of every list.
 pub const TITLE: &[u8] = b"netblt fleet list 1";
-/// The same of a range's: who does not know of ranges is not to begin with it.
+/// The title of a list with ranges, so that a program that does not know ranges does not start.
 pub const TITLE_OF_RANGE: &[u8] = b"netblt fleet list 2";
 /// Longest entry: a name of the longest kind, and numbers.
 const LONGEST: u64 = 5000;
 
-/// What an entry is.
+/// The type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sort {
+pub enum EntryType {
     /// A regular file.
     File,
-    /// A symbolic link, which is sent as what it is.
+    /// A symbolic link, which is sent as a link.
     Link,
-    /// A directory, whose content is in entries of its own.
+    /// A directory, whose contents are entries of their own.
     Directory,
     /// A range of a regular file; its item's bytes are those of the range.
     Range {
@@ -40,8 +40,8 @@ pub enum Sort {
 /// Something to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// What it is.
-    pub sort: Sort,
+    /// Its type.
+    pub sort: EntryType,
     /// Bytes in it when it was listed; of a directory none.
     pub bytes: u64,
     /// Its time of modification then: seconds since 1970, and nanoseconds.
@@ -54,13 +54,13 @@ impl Item {
     /// Its entry, with its end.
     pub fn encode(&self) -> Vec<u8> {
         let sort = match self.sort {
-            Sort::File => 'f',
-            Sort::Link => 'l',
-            Sort::Directory => 'd',
-            Sort::Range { .. } => 'r',
+            EntryType::File => 'f',
+            EntryType::Link => 'l',
+            EntryType::Directory => 'd',
+            EntryType::Range { .. } => 'r',
         };
         let mut head = format!("{sort} {} {} {} ", self.bytes, self.modified.0, self.modified.1);
-        if let Sort::Range { offset, total } = self.sort {
+        if let EntryType::Range { offset, total } = self.sort {
             head.push_str(&format!("{offset} {total} "));
         }
         [head.as_bytes(), &self.name, &[0]].concat()
@@ -74,15 +74,15 @@ impl Item {
         let is_range = entry.starts_with(b"r ");
         let mut words = entry.splitn(if is_range { 7 } else { 5 }, |byte| *byte == b' ');
         let mut sort = match words.next()? {
-            b"r" => Sort::Range { offset: 0, total: 0 },
-            b"f" => Sort::File,
-            b"l" => Sort::Link,
-            b"d" => Sort::Directory,
+            b"r" => EntryType::Range { offset: 0, total: 0 },
+            b"f" => EntryType::File,
+            b"l" => EntryType::Link,
+            b"d" => EntryType::Directory,
             _ => return None,
         };
         let bytes = number(words.next())?;
         let modified = (number(words.next())?, number(words.next())?);
-        if let Sort::Range { offset, total } = &mut sort {
+        if let EntryType::Range { offset, total } = &mut sort {
             (*offset, *total) = (number(words.next())?, number(words.next())?);
         }
         Some(Self { sort, bytes, modified, name: words.next()?.to_vec() })
@@ -146,15 +146,15 @@ mod tests {
     fn entries_are_read_as_they_were_written() {
         for item in [
             Item {
-                sort: Sort::File,
+                sort: EntryType::File,
                 bytes: 7,
                 modified: (-3, 999_999_999),
                 name: b"a b/\xff".into(),
             },
-            Item { sort: Sort::Link, bytes: 0, modified: (0, 0), name: b"x\n".into() },
-            Item { sort: Sort::Directory, bytes: 0, modified: (1, 1), name: vec![] },
+            Item { sort: EntryType::Link, bytes: 0, modified: (0, 0), name: b"x\n".into() },
+            Item { sort: EntryType::Directory, bytes: 0, modified: (1, 1), name: vec![] },
             Item {
-                sort: Sort::Range { offset: 1 << 36, total: u64::MAX },
+                sort: EntryType::Range { offset: 1 << 36, total: u64::MAX },
                 bytes: 1 << 36,
                 modified: (1, 1),
                 name: b"a b".into(),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn an_invalid_list_is_refused() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let wrong = |bytes: &[u8]| {
             std::fs::write(file.path(), bytes).expect("written");

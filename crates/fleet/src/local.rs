@@ -1,4 +1,4 @@
-//! The engine of one machine: so many tasks at once, each a process of its own.
+//! The engine of one machine: a bounded number of tasks, each a process of its own.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -13,12 +13,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::{Error, at};
 use crate::run::{Run, append};
-use crate::state::undone;
+use crate::survey::undone;
 use crate::wait::jittered;
 
 /// EX_TEMPFAIL of sysexits.h: the task is to be started again.
 pub const TEMPFAIL: i32 = 75;
-/// Between two looks at the tasks.
+/// The interval of looks at the tasks.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long after a first failure a task is started again; each time twice as long, to a bound.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ struct Waiting {
     again: u32,
 }
 
-/// What a task that is over means.
+/// The meaning of a task's exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Done,
@@ -41,8 +41,8 @@ enum Verdict {
     Never,
 }
 
-/// Runs all chunks that are not done, `pairs` at once, each up to `requeues` times again. `tell`
-/// hears of each task that ends.
+/// Runs all chunks that are not done, `pairs` at once, each retried up to `requeues` times. `tell`
+/// is called for each task that ends.
 ///
 /// # Errors
 /// The run's directory cannot be used, or no process can be started.
@@ -99,8 +99,7 @@ pub fn run_all(
     if stopping { Err(Error::Interrupted) } else { Ok(()) }
 }
 
-/// Everything is tried again but what the task itself says makes no sense; also what a signal has
-/// ended, whichever.
+/// A task is retried, also after any signal, unless it reports an invalid request.
 fn verdict(status: ExitStatus) -> Verdict {
     match status.code() {
         Some(0) => Verdict::Done,
@@ -124,7 +123,7 @@ fn start(run: &Run, program: &Path, chunk: u64) -> Result<Child, Error> {
 
 pub(crate) fn terminate(child: &Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    // One that is over needs no signal.
+    // A task that has ended needs no signal.
     let _ = pid.map(|pid| kill_process(pid, Signal::TERM));
 }
 

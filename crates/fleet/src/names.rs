@@ -1,11 +1,11 @@
-//! What a chunk's list names, as it arrives.
+//! The names in a chunk's list, as they arrive.
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::Error;
-use crate::list::{Items, Sort};
+use crate::list::{EntryType, Items};
 use crate::run::{Chunk, Run};
 
 /// Which names a chunk has, as they arrive.
@@ -32,11 +32,11 @@ impl Names {
                 }
             }
             match item.sort {
-                Sort::Directory => _ = names.directories.insert(name.into()),
-                Sort::Link => _ = names.files.insert(name.into()),
+                EntryType::Directory => _ = names.directories.insert(name.into()),
+                EntryType::Link => _ = names.files.insert(name.into()),
                 // It goes by itself.
-                Sort::Range { .. } => {}
-                Sort::File => {
+                EntryType::Range { .. } => {}
+                EntryType::File => {
                     names.planned.insert(stamp(&name, item.bytes, item.modified));
                     names.files.insert(name.into());
                 }

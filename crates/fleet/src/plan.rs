@@ -1,5 +1,5 @@
-//! One walk through the source, cut into chunks as it goes: what is in memory is one open directory
-//! for each level, and nothing of the files.
+//! One walk through the source, which cuts it into chunks: it has one open directory for each level
+//! in memory, and nothing of the files.
 
 use std::fs::{self, DirBuilder, File, Metadata, ReadDir};
 use std::io::{BufWriter, Write as _};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use netblt::{Cancel, FileRange};
 
 use crate::error::{Error, at};
-use crate::list::{Item, Sort, TITLE, TITLE_OF_RANGE};
+use crate::list::{EntryType, Item, TITLE, TITLE_OF_RANGE};
 use crate::run::{self, ALL, Chunk, Head, INDEX, Part, Run};
 
 /// Levels of directories: a transfer's names have no more parts.
@@ -47,17 +47,17 @@ impl Limits {
         if total > bytes { FileRange::all(total, bytes).collect() } else { Vec::new() }
     }
 
-    /// Whether a chunk that has so many entries and bytes takes another one of `more` bytes.
+    /// Whether a chunk with these entries and bytes takes another entry of `more` bytes.
     pub(crate) fn has_room(self, (items, bytes): (u64, u64), more: u64) -> bool {
         items < self.items && bytes.saturating_add(more) <= self.bytes
     }
 }
 
-/// Plans to send `source` to `target`, a path beneath the servers' roots, and writes that into
-/// `place`, which must be empty or not exist. `warn` is told of what cannot be sent.
+/// Plans to send `source` to `target`, a path beneath the servers' roots, and writes the plan into
+/// `place`, which must be empty or not exist. `warn` is called for entries that cannot be sent.
 ///
 /// # Errors
-/// Something here cannot be read or written; what cannot be read in the source is only told.
+/// Something here cannot be read or written. An unreadable entry of the source is only a warning.
 pub fn plan(
     (source, target): (&Path, &[u8]),
     place: &Path,
@@ -68,13 +68,16 @@ pub fn plan(
     let source = fs::canonicalize(source).map_err(at(source, "cannot be sent"))?;
     let about = fs::metadata(&source).map_err(at(&source, "cannot be sent"))?;
     if !about.is_dir() && !about.is_file() {
-        return Err(Error::Wish(format!("{}: is no file and no directory", source.display())));
+        return Err(Error::InvalidRequest(format!(
+            "{}: is no file and no directory",
+            source.display()
+        )));
     }
     let absolute = std::path::absolute(place).map_err(at(place, "cannot be used"))?;
     let near = absolute.ancestors().find_map(|near| fs::canonicalize(near).ok());
     if near.is_some_and(|near| near.starts_with(&source)) {
         let why = "the run's directory is in what is to be sent; put it elsewhere";
-        return Err(Error::Wish(format!("{}: {why}", place.display())));
+        return Err(Error::InvalidRequest(format!("{}: {why}", place.display())));
     }
     make(place)?;
     let head = Head {
@@ -92,7 +95,7 @@ pub fn plan(
     let mut cutter = Cutter::new(place, limits, head)?;
     match about.is_dir() {
         true => walk(&source, &about, &mut cutter, cancel, warn)?,
-        false => cutter.add(item(Sort::File, &about, Vec::new()))?,
+        false => cutter.add(item(EntryType::File, &about, Vec::new()))?,
     }
     Run::conclude(place, cutter.finish()?)
 }
@@ -107,7 +110,7 @@ fn make(place: &Path) -> Result<(), Error> {
     let mut inside = fs::read_dir(place).map_err(at(place, "cannot be listed"))?;
     if inside.next().is_some() {
         let why = "is not empty; a plan needs a directory of its own";
-        return Err(Error::Wish(format!("{}: {why}", place.display())));
+        return Err(Error::InvalidRequest(format!("{}: {why}", place.display())));
     }
     for name in ALL {
         let path = place.join(name);
@@ -116,8 +119,8 @@ fn make(place: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn item(sort: Sort, about: &Metadata, name: Vec<u8>) -> Item {
-    let bytes = if sort == Sort::Directory { 0 } else { about.len() };
+fn item(sort: EntryType, about: &Metadata, name: Vec<u8>) -> Item {
+    let bytes = if sort == EntryType::Directory { 0 } else { about.len() };
     let nanos = u32::try_from(about.mtime_nsec()).unwrap_or(0);
     Item { sort, bytes, modified: (about.mtime(), nanos), name }
 }
@@ -135,7 +138,7 @@ fn walk(
     cancel: &Cancel,
     warn: &mut dyn FnMut(&str),
 ) -> Result<(), Error> {
-    cutter.add(item(Sort::Directory, about, Vec::new()))?;
+    cutter.add(item(EntryType::Directory, about, Vec::new()))?;
     let listing = fs::read_dir(source).map_err(at(source, "cannot be listed"))?;
     let mut stack: Vec<(ReadDir, PathBuf, Vec<u8>)> =
         vec![(listing, source.to_path_buf(), Vec::new())];
@@ -175,9 +178,9 @@ fn walk(
         } else if is_ours(leaf.as_bytes()) {
             leave_out(&path, "its name is netblt's own, as those of unfinished transfers are");
         } else if kind.is_file() {
-            cutter.add(item(Sort::File, &about, name))?;
+            cutter.add(item(EntryType::File, &about, name))?;
         } else if kind.is_symlink() {
-            cutter.add(item(Sort::Link, &about, name))?;
+            cutter.add(item(EntryType::Link, &about, name))?;
         } else if !kind.is_dir() {
             leave_out(&path, "is neither a file, nor a directory, nor a link");
         } else if stack.len() >= MAX_DEPTH {
@@ -185,7 +188,7 @@ fn walk(
         } else {
             match fs::read_dir(&path) {
                 Ok(listing) => {
-                    cutter.add(item(Sort::Directory, &about, name.clone()))?;
+                    cutter.add(item(EntryType::Directory, &about, name.clone()))?;
                     stack.push((listing, path, name));
                 }
                 Err(error) => leave_out(&path, &format!("cannot be listed: {error}")),
@@ -215,7 +218,7 @@ struct Open {
 
 impl Open {
     fn new(path: PathBuf, title: &[u8]) -> Result<Self, Error> {
-        let path = run::beside(&path)?;
+        let path = run::run_watched(&path)?;
         let file = run::create(&path).map_err(at(&path, "cannot be written"))?;
         let out = BufWriter::new(file);
         let mut open = Self { path, out, hasher: blake3::Hasher::new(), items: 0, bytes: 0 };
@@ -246,19 +249,19 @@ impl Cutter {
 
     fn add(&mut self, item: Item) -> Result<(), Error> {
         match item.sort {
-            Sort::Directory => self.head.directories += 1,
-            Sort::File | Sort::Link | Sort::Range { .. } => self.head.files += 1,
+            EntryType::Directory => self.head.directories += 1,
+            EntryType::File | EntryType::Link | EntryType::Range { .. } => self.head.files += 1,
         }
         self.head.bytes += item.bytes;
         if self.limits.is_alone(item.bytes) {
-            // What is open stays so: it goes on with the files behind this one.
+            // The open chunk stays open for the files after this one.
             let path = self.place.join("chunks/alone");
-            let is_file = item.sort == Sort::File;
+            let is_file = item.sort == EntryType::File;
             let ranges = if is_file { self.limits.ranges(item.bytes) } else { Vec::new() };
             let count = ranges.len() as u64;
             for (index, FileRange { offset, length, total }) in (0..).zip(ranges) {
                 let mut range = Open::new(path.clone(), TITLE_OF_RANGE)?;
-                let (sort, name) = (Sort::Range { offset, total }, item.name.clone());
+                let (sort, name) = (EntryType::Range { offset, total }, item.name.clone());
                 range.add(&Item { sort, bytes: length, modified: item.modified, name })?;
                 self.close(range, Some(Part { index, count }))?;
             }
@@ -352,8 +355,8 @@ mod tests {
             assert!(chunk.bytes <= 600 || chunk.items == 1, "{chunk:?}");
             for item in items {
                 match item.sort {
-                    Sort::File => assert!(found.insert(item.name, item.bytes).is_none()),
-                    _ => others.push((item.sort == Sort::Link, item.name)),
+                    EntryType::File => assert!(found.insert(item.name, item.bytes).is_none()),
+                    _ => others.push((item.sort == EntryType::Link, item.name)),
                 }
             }
         }
@@ -371,7 +374,7 @@ mod tests {
             .and_then(|file| file.set_len(total))
             .expect("made");
         fs::write(source.path().join("small"), "x").expect("written");
-        // What would be one range stays a file.
+        // A file that would be one range stays a file.
         File::create(source.path().join("mid")).and_then(|file| file.set_len(9000)).expect("made");
         let (_place, run, _) = planned(source.path(), Limits { bytes: 5000, items: 100 });
         let chunks = run.chunks().expect("an index");
@@ -380,7 +383,8 @@ mod tests {
             let items: Vec<Item> = Items::open(&run.list(chunk.number))
                 .and_then(|items| items.collect())
                 .expect("a list");
-            let [Item { sort: Sort::Range { offset, total: of }, bytes, name, .. }] = &items[..]
+            let [Item { sort: EntryType::Range { offset, total: of }, bytes, name, .. }] =
+                &items[..]
             else {
                 panic!("{items:?}");
             };

@@ -24,12 +24,12 @@ pub struct Pool {
     pub ticket_file: Option<PathBuf>,
     /// A key that opens all of them.
     pub identity: Option<PathBuf>,
-    /// Where their keys are kept.
+    /// The file with their keys.
     pub known_servers: Option<PathBuf>,
 }
 
 impl Pool {
-    /// That of a run.
+    /// The pool of a run.
     pub fn read(run: &Run) -> Result<Self, Error> {
         let path = run.place.join(POOL);
         let text = fs::read_to_string(&path).map_err(at(&path, "cannot be read"))?;
@@ -63,13 +63,13 @@ impl Pool {
         publish(&path, text.as_bytes())
     }
 
-    /// The hosts, the one first on which a chunk goes at its attempt of this number: all of them
-    /// get as many chunks as the others, and the hosts of a chunk differ from attempt to attempt,
-    /// without anybody asking anybody. A host that comes or goes changes only its own chunks.
+    /// The order of hosts for a chunk's attempt of this number. All hosts get as many chunks as the
+    /// others, and the first host of a chunk differs from attempt to attempt, without any
+    /// coordination. A host that comes or goes changes only its own chunks.
     ///
-    /// Chance would give some more tasks at a time than others, and than their links carry: of
-    /// the first two the one is first that has fewer, as far as `tasks` knows (Mitzenmacher, The
-    /// Power of Two Choices in Randomized Load Balancing, 2001).
+    /// Chance would give some hosts more tasks at a time than others, and than their links carry.
+    /// So of the first two, the one with fewer tasks, as far as `tasks` knows, is first
+    /// (Mitzenmacher, The Power of Two Choices in Randomized Load Balancing, 2001).
     pub fn order(
         &self,
         chunk: &[u8; 32],
@@ -104,7 +104,7 @@ pub struct Ceiling {
 }
 
 impl Ceiling {
-    /// That of a run; `None` if nobody has submitted it.
+    /// The ceiling of a run; `None` if it was not submitted yet.
     pub fn read(run: &Run) -> Result<Option<Self>, Error> {
         let path = run.place.join(RATE);
         match fs::read_to_string(&path) {
@@ -126,14 +126,14 @@ impl Ceiling {
         publish(&path, text.as_bytes())
     }
 
-    /// What one task may.
+    /// The rate of one task.
     pub fn share(&self) -> Option<Rate> {
         let bits = self.wan_bits_per_second?;
         Some(Rate::from_bits_per_second((bits / self.pairs.max(1)).max(8)))
     }
 }
 
-/// Looks whether the ceiling has changed.
+/// Watches the ceiling for changes.
 pub(crate) struct Watch {
     path: PathBuf,
     seen: Option<SystemTime>,
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_takes_only_his_own_chunks_away() {
+    fn a_removed_server_moves_only_its_own_chunks() {
         let (four, three) = (pool(&["a", "b", "c", "d"]), pool(&["a", "b", "d"]));
         for chunk in 0..100u32 {
             let id = *blake3::hash(&chunk.to_be_bytes()).as_bytes();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_record_is_read_as_written() {
         let dirs = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
         let limits = crate::plan::Limits { bytes: 1, items: 1 };
         let what = (dirs[0].path(), &b"to"[..]);

@@ -1,5 +1,4 @@
-//! What tasks write down, a file each, by rename: what is done, what has failed, and where those
-//! are that run.
+//! The records of tasks, a file each, written by rename: of finished, failed and running chunks.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +24,7 @@ pub struct Done {
     pub node: String,
     /// To which server.
     pub host: String,
-    /// Of how many tasks that took it this was the last.
+    /// The number of attempts, of which this was the last.
     pub attempt: u64,
     /// Seconds since 1970, when the transfer that ended it began, and when it was over.
     pub began: f64,
@@ -59,7 +58,7 @@ pub struct Failed {
     pub code: u8,
     /// For people.
     pub message: String,
-    /// What was left out, as far as that is what is wrong; the first hundred.
+    /// The files that were left out, if that is the reason; the first hundred.
     pub names: Vec<String>,
     /// From which machine.
     pub node: String,
@@ -71,7 +70,7 @@ pub struct Failed {
     pub at: u64,
 }
 
-/// A task at work: `running/K.json`, written anew every two seconds.
+/// A task at work: `running/K.json`, rewritten every two seconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Running {
@@ -102,7 +101,7 @@ pub struct Attempt {
     pub host: String,
     /// Seconds since 1970 when it began.
     pub began: f64,
-    /// How it ended; nothing as long as it has not, and of one whose task was killed.
+    /// Its end. None while it runs, and for a task that was killed.
     pub end: Option<End>,
 }
 
@@ -112,15 +111,15 @@ pub struct Attempt {
 pub struct End {
     /// Seconds since 1970.
     pub at: f64,
-    /// What came of it.
+    /// Its result.
     pub verdict: Verdict,
-    /// Bytes that it brought, what was there before not counted.
+    /// The bytes that it transferred, without those that were there before.
     pub brought: u64,
     /// Why it failed, for people.
     pub message: Option<String>,
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]

@@ -1,5 +1,5 @@
-//! The directory of a run: where everything about it is, and how it is written so that a reader
-//! finds all of a file or none, whoever is killed meanwhile.
+//! The directory of a run: its files, and how they are written so that a reader finds all of a file
+//! or none, also when a process is killed meanwhile.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use crate::list;
 /// The version of a run's directory.
 const VERSION: u32 = 1;
 
-/// What a run is: `run.json`.
+/// The head of a run: `run.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Head {
@@ -26,9 +26,9 @@ pub struct Head {
     pub version: u32,
     /// 16 random bytes, hexadecimal: no two runs have the same.
     pub id: String,
-    /// What is sent, from the root of this machine; bytes that are not plain as `%` and two digits.
+    /// The source, from the root of this machine. Special bytes are `%` and two digits.
     pub source: String,
-    /// Where it goes beneath the servers' roots, and under which name, likewise.
+    /// The target beneath the servers' roots, with its name, in the same form.
     pub target: String,
     /// How many chunks there are; they have the numbers from 0.
     pub chunks: u64,
@@ -38,7 +38,7 @@ pub struct Head {
     pub directories: u64,
     /// Bytes in all.
     pub bytes: u64,
-    /// What was found and cannot be sent.
+    /// Number of entries that cannot be sent.
     pub left_out: u64,
     /// When it was planned, seconds since 1970.
     pub planned: u64,
@@ -55,7 +55,7 @@ pub struct Chunk {
     pub items: u64,
     /// Bytes in its files.
     pub bytes: u64,
-    /// It is a range of a file, whose ranges are chunks one behind the other.
+    /// The range of a file, if it is one. The ranges of a file are consecutive chunks.
     pub part: Option<Part>,
 }
 
@@ -111,9 +111,9 @@ impl Chunk {
 /// The directory of a run that was planned.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Where it is, from the root.
+    /// Its directory, from the root.
     pub place: PathBuf,
-    /// What it is.
+    /// Its head.
     pub head: Head,
 }
 
@@ -153,7 +153,7 @@ impl Run {
         Self::open(place)
     }
 
-    /// What is sent.
+    /// The source.
     pub fn source(&self) -> PathBuf {
         OsString::from_vec(decoded(&self.head.source)).into()
     }
@@ -186,11 +186,13 @@ impl Run {
         Ok(chunks)
     }
 
-    /// One of them, whose list is still the one that was planned.
+    /// A chunk, whose list must be the planned one.
     pub fn chunk(&self, number: u64) -> Result<Chunk, Error> {
         let chunk = self.chunks()?.into_iter().find(|chunk| chunk.number == number);
         let count = self.head.chunks;
-        let none = || Error::Wish(format!("there is no chunk {number}: there are {count}, from 0"));
+        let none = || {
+            Error::InvalidRequest(format!("there is no chunk {number}: there are {count}, from 0"))
+        };
         let chunk = chunk.ok_or_else(none)?;
         let path = self.list(number);
         let digest = list::digest(&path).map_err(at(&path, "cannot be read"))?;
@@ -200,17 +202,17 @@ impl Run {
         Ok(chunk)
     }
 
-    /// Where the list of a chunk is.
+    /// The file with the list of a chunk.
     pub fn list(&self, number: u64) -> PathBuf {
         list_path(&self.place, number)
     }
 
-    /// Where the digests of a chunk's files are, when it is done.
+    /// The file with the digests of a finished chunk's files.
     pub fn sums(&self, number: u64) -> PathBuf {
         self.place.join(SUMS).join(format!("{number:06}.b3"))
     }
 
-    /// Where what a task says is kept, if nobody else keeps it.
+    /// The log of a task, unless its engine keeps one.
     pub fn log(&self, number: u64) -> PathBuf {
         self.place.join(LOG).join(format!("{number:06}.log"))
     }
@@ -225,7 +227,7 @@ impl Run {
         self.labelled(chunk.id)
     }
 
-    /// Under what the ranges of the file come together of which this chunk is one.
+    /// The label under which the ranges of this chunk's file are collected.
     pub(crate) fn file_label(&self, chunk: &Chunk) -> [u8; 32] {
         let first = blake3::hash(format!("ranges {}", chunk.siblings().start).as_bytes());
         self.labelled(*first.as_bytes())
@@ -306,7 +308,7 @@ pub(crate) fn write<T: Serialize>(path: &Path, record: &T) -> Result<(), Error> 
 /// # Errors
 /// It cannot be written there.
 pub fn publish(path: &Path, text: &[u8]) -> Result<(), Error> {
-    let new = beside(path)?;
+    let new = run_watched(path)?;
     let made = create(&new).and_then(|mut file| {
         file.write_all(text)?;
         sync(&file)
@@ -326,7 +328,7 @@ pub(crate) fn sync(file: &File) -> io::Result<()> {
 }
 
 /// A name for the file that becomes this one. It is random, so that no link can be there before.
-pub(crate) fn beside(path: &Path) -> Result<PathBuf, Error> {
+pub(crate) fn run_watched(path: &Path) -> Result<PathBuf, Error> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", random()?));
     Ok(path.with_file_name(name))
@@ -335,7 +337,8 @@ pub(crate) fn beside(path: &Path) -> Result<PathBuf, Error> {
 /// 16 random bytes, hexadecimal.
 pub(crate) fn random() -> Result<String, Error> {
     let mut random = [0; 16];
-    let failed = |error: getrandom::Error| Error::Wish(format!("no random numbers: {error}"));
+    let failed =
+        |error: getrandom::Error| Error::InvalidRequest(format!("no random numbers: {error}"));
     getrandom::fill(&mut random).map_err(failed)?;
     Ok(format!("{:032x}", u128::from_be_bytes(random)))
 }
@@ -352,11 +355,12 @@ pub(crate) fn append(path: &Path) -> io::Result<File> {
     options.append(true).create(true).mode(FILE_MODE).custom_flags(no_links).open(path)
 }
 
-/// What others may do with a run: read it. The umask may take away from that, and adds nothing.
+/// The permissions of others for a run: reading. The umask may take away from that, and adds
+/// nothing.
 const FILE_MODE: u32 = 0o644;
 pub(crate) const DIRECTORY_MODE: u32 = 0o755;
-/// Write permission of the group and of all others. Where there is an access list, the group's bit
-/// tells whether any of its entries permits writing.
+/// Write permission of the group and of all others. With an access list, the group's bit shows
+/// whether any of its entries permits writing.
 const OTHERS_WRITE: u32 = 0o022;
 
 /// Refuses a directory in which another user could replace a file: from such a run this user would
@@ -439,7 +443,7 @@ mod tests {
         assert_eq!(fs::read(&record).expect("read"), b"ours");
         assert!(append(&log).is_err() && create(&log).is_err());
         assert_eq!(fs::read(&victim).expect("read"), b"theirs");
-        let names = [(); 2].map(|()| beside(&record).expect("a name"));
+        let names = [(); 2].map(|()| run_watched(&record).expect("a name"));
         assert_ne!(names[0], names[1]);
         assert!(names[0].as_os_str().len() >= record.as_os_str().len() + 32, "{names:?}");
     }

@@ -1,6 +1,6 @@
 //! Two large centres in virtual time, all from a seed: 64 nodes a side, ten million files, Slurm.
-//! The cutting, the hosts' turns and the arrays are those of the product; what is assumed of the
-//! world stands here, and what was measured, as in docs/results/fleets.md.
+//! The cutting, the order of hosts and the arrays are those of the product. The assumptions and
+//! measurements are constants here, as in docs/results/fleets.md.
 
 use std::collections::VecDeque;
 
@@ -16,23 +16,23 @@ const FILES: u64 = 10_000_000;
 const MIDDLE: f64 = 16.4;
 const SPREAD: f64 = 2.0;
 const LARGEST: [f64; 2] = [1e11, 1e12];
-/// What a server's link carries, in bits a second; a node of this side has one task.
+/// The rate of a server's link, in bits a second. A node of this side has one task.
 const SERVER: f64 = 25e9;
 /// Slurm's guide to high throughput: 500 simple jobs a second, again and again.
 const DISPATCHES: f64 = 500.0;
 /// slurm.conf, `batch_sched_delay`: so long may the scheduling of a job be delayed.
 const DELAY: f64 = 3.0;
-/// What a job waits that is queued again.
+/// How long a requeued job waits.
 const REQUEUED: f64 = 120.0;
-/// One of so many tasks is killed, somewhere on its way, and sends so much again.
+/// One task of this many is killed, somewhere on its way, and sends that part again.
 const KILLED: u64 = 100;
 const AGAIN: f64 = 8.0 * 8e6;
-/// Measured: files planned a second, what a task takes beside the time of its bytes (100 ms there
-/// and back), and for each file.
+/// Measured: files planned a second, a task's time beside that of its bytes (100 ms round trip),
+/// and the time for each file.
 const PLANNED: f64 = 100_000.0;
 const TASK: f64 = 2.0;
-/// So long it takes until others see at which server a task is.
-const TOLD: f64 = 2.5;
+/// The delay until other tasks see the server of a task.
+const RECORD_DELAY: f64 = 2.5;
 const FILE: f64 = 50e-6;
 
 /// SplitMix64.
@@ -60,7 +60,7 @@ impl Random {
     }
 }
 
-/// What a plan of all those files comes to: files and bytes of each chunk.
+/// A plan of all those files: files and bytes of each chunk.
 fn planned(limits: Limits, largest: f64, random: &mut Random) -> Vec<(u64, u64)> {
     let (mut chunks, mut open) = (Vec::new(), (0, 0));
     for _ in 0..FILES {
@@ -121,10 +121,13 @@ impl World<'_> {
         let id = *blake3::hash(&chunk.to_be_bytes()).as_bytes();
         let chosen = begins + DELAY;
         let starting = self.starting.iter().map(|(_, flow)| flow);
-        let told: Vec<&Flow> =
-            starting.chain(&self.flows).filter(|flow| flow.chosen + TOLD <= chosen).collect();
-        let tasks =
-            |host: &str| told.iter().filter(|flow| self.pool.hosts[flow.server] == host).count();
+        let recorded: Vec<&Flow> = starting
+            .chain(&self.flows)
+            .filter(|flow| flow.chosen + RECORD_DELAY <= chosen)
+            .collect();
+        let tasks = |host: &str| {
+            recorded.iter().filter(|flow| self.pool.hosts[flow.server] == host).count()
+        };
         let host = self.pool.order(&id, turn, tasks)[0];
         let server = self.pool.hosts.iter().position(|one| one == host).expect("of the pool");
         let is_killed = is_new && self.random.next().is_multiple_of(KILLED);
@@ -154,7 +157,7 @@ impl World<'_> {
         self.flows.iter().map(rate).collect()
     }
 
-    /// Until the next task begins to send, ends or is killed; those that are over.
+    /// Until the next task begins to send, ends or is killed. Returns those that have ended.
     fn step(&mut self) -> Vec<Flow> {
         let rates = self.rates();
         let ends = self.flows.iter().zip(&rates).map(|(flow, rate)| flow.left / rate);
@@ -169,8 +172,8 @@ impl World<'_> {
     }
 }
 
-/// Seconds until all chunks are there. A lane's arrays are as one, but for `barriers`: then each
-/// begins when all before it is over.
+/// Seconds until all chunks are there. A lane's arrays run as one. With `barriers` each begins when
+/// all before it have ended.
 fn run(chunks: &[(u64, u64)], arrays: &[Array], share: f64, barriers: bool) -> f64 {
     let hosts = (0..NODES).map(|at| format!("dtn{at}")).collect();
     let mut world = World {
@@ -210,14 +213,14 @@ fn run(chunks: &[(u64, u64)], arrays: &[Array], share: f64, barriers: bool) -> f
     world.now
 }
 
-/// How much longer it takes than the bytes alone, as a share of those; tells it, too.
+/// The additional time as a share of that of the bytes alone. Prints it, too.
 fn overhead(chunks: &[(u64, u64)], lanes: &[Array], wan: f64) -> f64 {
     let bits: f64 = chunks.iter().map(|(_, bytes)| *bytes as f64 * 8.0).sum();
     let taken = run(chunks, lanes, wan / NODES as f64, false) + FILES as f64 / PLANNED;
     let (ideal, wan) = (bits / wan, wan / 1e9);
     let over = taken / ideal - 1.0;
     println!("{wan:.0} Gbit/s: ideal {ideal:.0} s, taken {taken:.0} s, {:.2} %", over * 100.0);
-    // Nobody is faster than the path.
+    // No flow is faster than the path.
     assert!(over > 0.0, "{over}");
     over
 }
@@ -242,8 +245,8 @@ fn planning_starting_and_ourselves_take_less_than_two_hundredths() {
     }
 }
 
-/// Where paths are faster and chunks larger, so that each takes as long, there are as many if there
-/// is as much more to carry. At 400 Gbit/s four tasks fill a server's link, and none has five.
+/// With faster paths and larger chunks, each chunk takes as long, and there are as many if there is
+/// as much more data. At 400 Gbit/s four tasks fill a server's link, and none has five.
 #[test]
 fn on_faster_paths_larger_chunks_of_more_data_take_no_more() {
     for times in [2, 4] {

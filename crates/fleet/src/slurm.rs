@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use crate::ARRAY;
 use crate::error::{Error, at};
 use crate::run::{Run, publish};
-use crate::state::undone;
+use crate::survey::undone;
 
 /// Seconds before its time limit in which a task is to end.
 const NOTICE: u32 = 120;
@@ -55,7 +55,7 @@ pub fn submit(
         command.arg(format!("--signal=B:TERM@{NOTICE}")).arg("--requeue");
         command.arg("--job-name=netblt").arg("--open-mode=append");
         command.arg(&output);
-        // All arrays together are to be no more than `pairs` at once.
+        // All arrays together run no more than `pairs` tasks at once.
         let last = before.take_if(|(lane, _)| *lane == array.lane);
         command.args(last.map(|(_, job)| format!("--dependency=afterany:{job}")));
         command.args(options).arg(&path).stdin(Stdio::null()).stderr(Stdio::inherit());
@@ -63,7 +63,7 @@ pub fn submit(
         let said = String::from_utf8_lossy(&made.stdout);
         let job = said.trim().split(';').next().unwrap_or_default();
         if !made.status.success() || job.is_empty() {
-            return Err(Error::Wish(format!("sbatch does not take it: {}", made.status)));
+            return Err(Error::InvalidRequest(format!("sbatch does not take it: {}", made.status)));
         }
         before = Some((array.lane, job.to_owned()));
         jobs.push(job.to_owned());
@@ -71,12 +71,12 @@ pub fn submit(
     Ok(jobs)
 }
 
-/// Chunks as arrays of at most a thousand tasks, `pairs` of which are to be at once.
+/// Divides chunks into arrays of at most a thousand tasks, of which `pairs` run at once.
 ///
-/// If one array came after the other, most places would wait for the last tasks of each. So there
-/// are as many lanes as it takes for each to be one array; they share the places, and have as many
-/// chunks as their places are. Only where a lane has but one place, and still too many chunks, is
-/// there another array behind the first.
+/// If one array came after the other, most slots would wait for the last tasks of each. So there
+/// are as many lanes as are needed for each to be one array. They share the slots, and get chunks
+/// in proportion to them. Only a lane with one slot, and still too many chunks, has another array
+/// after the first.
 pub fn arrays(chunks: &[u64], pairs: u64) -> Vec<Array> {
     let (count, pairs) = (chunks.len() as u64, pairs.max(1));
     let fits = |lanes: &u64| (count * pairs.div_ceil(*lanes)).div_ceil(pairs) <= ARRAY;
@@ -127,8 +127,8 @@ fn ranges(tasks: &[u64]) -> String {
     text
 }
 
-/// Where what tasks say goes. Slurm replaces `%` and a letter in it, and takes `%%` for `%`; a
-/// backslash anywhere would end that, so that all tasks wrote to one file.
+/// The file for the output of tasks. Slurm replaces `%` and a letter in it, and takes `%%` for `%`.
+/// A backslash anywhere would disable that, and all tasks would write to one file.
 fn output(place: &Path) -> Result<OsString, Error> {
     let mut option = b"--output=".to_vec();
     for byte in place.as_os_str().as_bytes() {
@@ -136,7 +136,7 @@ fn output(place: &Path) -> Result<OsString, Error> {
             b'%' => option.extend_from_slice(b"%%"),
             b'\\' => {
                 let why = "Slurm cannot write logs beneath a name with a backslash; move it";
-                return Err(Error::Wish(format!("{}: {why}", place.display())));
+                return Err(Error::InvalidRequest(format!("{}: {why}", place.display())));
             }
             byte => option.push(*byte),
         }
@@ -166,7 +166,7 @@ fn script(run: &Run, program: &Path, (first, requeues): (u64, u32)) -> Vec<u8> {
          restarts=${{SLURM_RESTART_COUNT:-0}}\n\
          if [ $again = yes ] && [ \"$restarts\" -lt {requeues} ]; then\n    \
              # The controller may be away for a moment; a node that is back is not to\n    \
-             # end what has begun anew under the same number.\n    \
+             # end a restarted task with the same number.\n    \
              for try in {{1..20}}; do\n        \
                  job=$(scontrol show job -o \"$SLURM_JOB_ID\") && break\n        \
                  sleep 3\n    \

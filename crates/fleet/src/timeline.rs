@@ -1,4 +1,5 @@
-//! What was tried when, where, and how it ended: from the claims, as long as those are kept.
+//! The timeline of a run: each attempt, its host and its end, from the claims, as long as those are
+//! kept.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,8 +23,8 @@ pub struct Span {
     pub host: String,
     /// Seconds since 1970.
     pub began: f64,
-    /// The same of its end; of one at work when it was looked at, of one whose task is gone the
-    /// last that is known of it.
+    /// Its end, likewise. For a running task it is the time of the look, for a killed one that of
+    /// its last record.
     pub ended: f64,
     /// How it is.
     pub fate: Fate,
@@ -33,14 +34,14 @@ pub struct Span {
     pub message: Option<String>,
 }
 
-/// What is known of how an attempt ended.
+/// The end of an attempt, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// As its task said.
+    /// By its task's record.
     Ended(Verdict),
     /// It has not.
     AtWork,
-    /// Its task was killed: it never said.
+    /// Its task was killed: there is no record.
     Gone,
 }
 
@@ -51,8 +52,8 @@ impl Span {
     }
 }
 
-/// All attempts, those first that began first. Of chunks whose claims were removed, what brought
-/// them over.
+/// All attempts, in the order of their beginnings. Chunks whose claims were removed have the
+/// attempt that finished them.
 ///
 /// # Errors
 /// The run's directory cannot be read.
@@ -63,7 +64,7 @@ pub fn timeline(run: &Run) -> Result<Vec<Span>, Error> {
         let name = entry.file_name();
         let numbers = name.to_str().and_then(|name| name.split_once('.'));
         let numbers = numbers.map(|(chunk, task)| (chunk.parse(), task.parse()));
-        // What is being written has another name.
+        // Files that are being written have other names.
         let Some((Ok(chunk), Ok(task))) = numbers else { continue };
         if let Ok(Some(text)) = run::read::<Text>(&entry.path()) {
             claims.entry(chunk).or_default().insert(task, text);
@@ -105,7 +106,7 @@ fn of_done(done: Done) -> Span {
     }
 }
 
-/// `last`: what the task told last, of one that did not end by itself; `next`: the claim after it.
+/// `last`: the last record of a task that did not end by itself; `next`: the claim after it.
 fn of_claim(
     (chunk, task): (u64, u64),
     text: &Text,
@@ -113,13 +114,13 @@ fn of_claim(
     spans: &mut Vec<Span>,
 ) {
     for attempt in &text.tries {
-        let told = last.map_or(0, |last| last.brought);
+        let brought = last.map_or(0, |last| last.brought);
         let (ended, fate, brought, message) = match (&attempt.end, last) {
             (Some(end), _) => (end.at, Fate::Ended(end.verdict), end.brought, end.message.clone()),
             (None, Some(last)) if next.is_none() && last.is_at_work(now()) => {
-                (now() as f64, Fate::AtWork, told, None)
+                (now() as f64, Fate::AtWork, brought, None)
             }
-            (None, Some(last)) => (last.at as f64, Fate::Gone, told, None),
+            (None, Some(last)) => (last.at as f64, Fate::Gone, brought, None),
             (None, None) => (next.map_or(attempt.began, Text::began), Fate::Gone, 0, None),
         };
         spans.push(Span {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use netblt::Cancel;
 
-/// Between two looks whether it is still wanted.
+/// The interval at which it looks whether it was cancelled.
 const STEP: Duration = Duration::from_millis(50);
 
 /// Waits; false if it was cancelled.

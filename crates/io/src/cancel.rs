@@ -1,19 +1,19 @@
-//! What stops a transfer.
+//! The handle that stops a transfer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// What stops a transfer from any thread or signal handler.
+/// Stops a transfer from any thread or signal handler.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicU8>);
 
 impl Cancel {
-    /// Asks the transfer to stop; it tells the other end and returns `Error::Interrupted`.
+    /// Asks the transfer to stop. It notifies the other end and returns `Error::Interrupted`.
     pub fn cancel(&self) {
         self.0.fetch_max(1, Ordering::SeqCst);
     }
-    /// Asks it to stop without waiting for anybody; it still removes what is unfinished.
-    pub fn hurry(&self) {
+    /// Asks it to stop without waiting for the other end. It still removes unfinished files.
+    pub fn abort(&self) {
         self.0.fetch_max(2, Ordering::SeqCst);
     }
     /// Whether it was asked to stop.
@@ -21,7 +21,7 @@ impl Cancel {
         self.0.load(Ordering::SeqCst) > 0
     }
     /// Whether it was asked to hurry.
-    pub fn is_hurried(&self) -> bool {
+    pub fn is_aborting(&self) -> bool {
         self.0.load(Ordering::SeqCst) > 1
     }
 }

@@ -1,5 +1,5 @@
-//! Datagrams without UDP: a pair of sockets within this machine, of which a transfer has one end
-//! and what carries the datagrams to the peer has the other.
+//! Datagrams without UDP: a pair of sockets within this machine. A transfer has one end, and the
+//! program that carries the datagrams to the peer has the other.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 
-/// What is taken for this end's address, and for its peer's: nothing is ever sent there.
+/// The pretended addresses of this end and its peer: nothing is ever sent there.
 const OWN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 2);
 

@@ -1,4 +1,4 @@
-//! What a machine is told, made of what the user said.
+//! The configuration of a machine, from the user's options.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use netblt_proto::wire::packet::Burst;
 
 use crate::options::Options;
 
-/// The largest IP packets that are looked for if nobody says. Larger ones, which only loopback
-/// takes, are not faster there, and more is lost with each (`docs/decisions/packet-size.md`).
+/// The largest IP packets that are probed for by default. Larger ones pass only on loopback, where
+/// they are not faster, and each loss costs more (`docs/decisions/packet-size.md`).
 const CEILING: u16 = 1 << 14;
 
-/// What a table may tell of one file beyond modes and times (`docs/protocol.md §8.2`).
+/// The most bytes of a file's extra attributes in a table (`docs/protocol.md §8.2`).
 const MAX_MORE_BYTES: u32 = 1 << 16;
 
-/// The configuration for any peer; [`for_peer`] adds what depends on who it is.
+/// The configuration for any peer. [`for_peer`] adds what depends on the peer.
 pub(crate) fn config(options: &Options, role: Role, transfer_bytes: Option<u64>) -> Config {
     let mut config = Config::new(options.wire, role);
     config.buffer_bytes = options.buffer_bytes;
@@ -43,7 +43,7 @@ pub(crate) fn config(options: &Options, role: Role, transfer_bytes: Option<u64>)
     config
 }
 
-/// The largest datagrams, if it was said or the path is asked.
+/// The largest datagrams, if they were set or the path is probed.
 fn datagram_bytes(options: &Options, v6: bool) -> Option<u32> {
     let packet = options.packet_bytes;
     let packet = packet.map(|bytes| u32::from(bytes) + data_overhead(options.wire));
@@ -58,8 +58,8 @@ fn burst(options: &Options, role: Role, datagram_bytes: u32) -> Option<Burst> {
     let datagram_bytes = counted_bytes(options.wire, datagram_bytes);
     let packet_bytes = datagram_bytes + overhead_bytes(options, false);
     let rate = match (role, options.wire, options.policy) {
-        // A ceiling is that of whoever sends. The sender's own is its own business, but on `rfc998`
-        // receivers make their data timers of it.
+        // A ceiling belongs to the sender, which need not announce its own. On `rfc998` it does:
+        // receivers compute their data timers from it.
         (Role::Receiver, ..) | (Role::Sender, Wire::Rfc998, _) => options.policy.ceiling(),
         _ => None,
     };
@@ -79,7 +79,7 @@ fn overhead_bytes(options: &Options, v6: bool) -> u32 {
     ip + if options.rfc998.raw_ip { 0 } else { UDP_HEADER_BYTES }
 }
 
-/// What depends on the peer's IP version.
+/// The parts of a configuration that depend on the peer's IP version.
 pub(crate) fn for_peer(
     config: &Config,
     options: &Options,
@@ -91,14 +91,14 @@ pub(crate) fn for_peer(
     Config { secret, overhead_bytes, datagram_bytes, ..config.clone() }
 }
 
-/// How many buffers of so many bytes there may be.
+/// The bound for buffers of so many bytes.
 fn most_buffers(options: &Options, bytes: usize) -> u32 {
     let most = options.buffer_memory / bytes.max(1) as u64;
     let most = u32::try_from(most).unwrap_or(u32::MAX).min(MAX_OUTSTANDING);
     most.max(options.buffers)
 }
 
-/// Bytes that a buffer of this process can hold: as many as it would ever agree to.
+/// The capacity of a buffer of this process: the most bytes that it would agree to.
 pub(crate) fn capacity(config: &Config) -> usize {
     config.buffer_bytes as usize + config.table_bytes as usize
 }

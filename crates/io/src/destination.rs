@@ -1,4 +1,4 @@
-//! Where to put what arrives.
+//! The destination of received data.
 
 use std::fmt;
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-/// Where to put what arrives.
+/// The destination of received data.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Destination {
@@ -14,14 +14,15 @@ pub enum Destination {
     Directory(PathBuf),
     /// In this file (`rfc998`, which carries no names).
     File(PathBuf),
-    /// Written in order as it comes; only one file or stream can come this way:
+    /// Written in order. Only one file or stream can be received this way: [`Destination::writer`],
+    /// [`Destination::stdout`].
     /// [`Destination::writer`], [`Destination::stdout`].
     Stream(Output),
 }
 
 /// A stream to receive into.
 pub struct Output {
-    /// What errors call it.
+    /// Its name in errors.
     pub(crate) label: &'static str,
     pub(crate) writer: Box<dyn Write + Send>,
 }
@@ -32,13 +33,13 @@ impl Destination {
         Self::Directory(path.into())
     }
 
-    /// Into `writer`. What was written cannot be taken back: whether it was right, the end tells.
+    /// Into `writer`. Written data cannot be taken back. The result says whether they were right.
     pub fn writer(writer: impl Write + Send + 'static) -> Self {
         Self::Stream(Output { label: "the stream", writer: Box::new(writer) })
     }
 
-    /// To standard output, without the standard library's buffer, which looks for the last newline
-    /// in every write.
+    /// To standard output, without the standard library's buffer, which searches every write for a
+    /// newline.
     pub fn stdout() -> Self {
         let stdout = io::stdout();
         let writer: Box<dyn Write + Send> = match stdout.as_fd().try_clone_to_owned() {

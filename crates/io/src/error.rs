@@ -19,9 +19,9 @@ pub enum Error {
     File {
         /// Which file.
         path: PathBuf,
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The destination exists and overwriting was not asked for.
@@ -34,7 +34,7 @@ pub enum Error {
     Name {
         /// The name, fit for a terminal.
         name: String,
-        /// What is wrong with it.
+        /// Its error.
         why: &'static str,
     },
     /// The sender offers more than a stream can take.
@@ -46,10 +46,10 @@ pub enum Error {
     /// One name was given, and the sender has more than one file for it.
     #[error("the sender offers several files or a directory, which cannot all have the one name")]
     OneName,
-    /// What the sender says of its files contradicts itself.
+    /// The sender's description of its files is contradictory.
     #[error("the sender's description of its files is broken: {0}")]
     Content(&'static str),
-    /// What was to be sent cannot be.
+    /// Something cannot be sent.
     #[error(transparent)]
     Unsendable(#[from] Unsendable),
     /// The options contradict each other or the wire.
@@ -58,18 +58,18 @@ pub enum Error {
     /// The sender goes beyond a budget of [`crate::options::Options`].
     #[error("the sender sends more than {most} {what}")]
     TooMuch {
-        /// What there is too much of.
+        /// The unit of the bound.
         what: &'static str,
         /// How much was allowed.
         most: u64,
     },
-    /// What is to come does not find room.
+    /// There is too little free space.
     #[error(
         "{}: there is no room: {} are to come, and {} are free; make room, or receive elsewhere",
         .place.display(), in_units(*.needs), in_units(*.free)
     )]
     NoRoom {
-        /// Where it was to go.
+        /// The destination.
         place: PathBuf,
         /// Bytes that are to come, without those that are here and without holes.
         needs: u64,
@@ -82,9 +82,9 @@ pub enum Error {
         .place.display()
     )]
     Stranded {
-        /// Where the rest is.
+        /// The place of the rest.
         place: PathBuf,
-        /// What came between.
+        /// The error that interrupted it.
         error: Box<Error>,
     },
     /// There is no memory for the buffers.
@@ -98,9 +98,9 @@ pub enum Error {
     /// The socket could not be opened or used.
     #[error("{what}: {}", said(source))]
     Socket {
-        /// What was tried.
+        /// The action that failed.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// This machine cannot send datagrams of the size that was asked for.
@@ -108,39 +108,39 @@ pub enum Error {
     DatagramSize {
         /// Bytes in each.
         bytes: u32,
-        /// Bytes of the IP packets that it takes, if it says so.
+        /// Bytes of the IP packets that it takes, if known.
         limit: Option<u32>,
     },
     /// A thread could not be started.
     #[error("cannot start a thread {purpose}: {}", said(source))]
     Thread {
-        /// What it was to do.
+        /// Its purpose.
         purpose: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A host name that stands for no address.
+    /// A host name without an address.
     #[error("cannot look up {host}: {}", said(source))]
     Unresolved {
         /// The name, with its port if it has one.
         host: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The names were looked up, and none of their addresses is of the IP version asked for.
+    /// The names have addresses, and none is of the requested IP version.
     #[error("no address to go to can be used{version}: {addresses}")]
     NoAddress {
         /// `" over IPv4"` and the like, or nothing.
         version: &'static str,
-        /// What was looked up.
+        /// The names.
         addresses: String,
     },
     /// No address to go to can be reached from where the socket is.
     #[error("a socket on {local} cannot reach {addresses}")]
     OutOfReach {
-        /// Where the socket is.
+        /// The address of the socket.
         local: SocketAddr,
-        /// Where it was to go.
+        /// The destinations.
         addresses: String,
     },
     /// A ticket that is none.
@@ -148,10 +148,10 @@ pub enum Error {
     Ticket(#[from] TicketError),
     /// A server has another static key than the one that is known.
     #[error(
-        "THE KEY OF {server} HAS CHANGED. Either it was given a new one, or somebody else answers \
-         in its place, who would see all that is sent. Known: {known}. Told now: {told}. Ask \
-         whoever runs it for its fingerprint by another way. If the new one is true, remove line \
-         {line} of {} and try again; nothing was sent",
+        "THE KEY OF {server} HAS CHANGED. Either the server has a new key, or another machine \
+         answers in its place and would see all that is sent. Known key: {known}. Key now: \
+         {offered}. Ask the server's administrator for the fingerprint over another channel. If \
+         the new key is right, remove line {line} of {} and try again; nothing was sent",
         .path.display()
     )]
     ServerKey {
@@ -159,9 +159,9 @@ pub enum Error {
         server: String,
         /// Fingerprint of the key that is known.
         known: String,
-        /// Fingerprint of the key that somebody there says to have now.
-        told: String,
-        /// Where the known one stands.
+        /// Fingerprint of the key that the server now offers.
+        offered: String,
+        /// The file with the known one.
         path: PathBuf,
         /// In which line, from 1.
         line: usize,
@@ -169,13 +169,13 @@ pub enum Error {
     /// The ticket could not be handed over.
     #[error("the ticket cannot be written, and without it no peer can connect: {}", said(.0))]
     Unseen(io::Error),
-    /// Nobody came while this side listened.
+    /// No peer connected while this side listened.
     #[error("timed out: no peer connected within {} s", .0.as_secs_f64())]
     Alone(Duration),
     /// The connection could not be opened.
     #[error("cannot reach {peer}: {reason}")]
     Connect {
-        /// Where to.
+        /// The destination.
         peer: String,
         /// Over which wire.
         wire: Wire,
@@ -185,17 +185,17 @@ pub enum Error {
     /// The connection was open and ended before the transfer was verified.
     #[error("the transfer is incomplete: {0}")]
     Ended(Reason),
-    /// The other side was started again, and this one cannot begin anew.
+    /// The other side was restarted, and this transfer cannot start over.
     #[error("the peer restarted: {0}")]
     Restarted(&'static str),
     /// The bytes that arrived are not the bytes that were sent.
     #[error("not verified: {0}")]
     NotVerified(String),
-    /// A server does not do what it was asked.
+    /// A server has refused a request.
     #[error("the server says: {}", printable(.why))]
     Denied {
-        /// What stands against it.
-        what: Denial,
+        /// The kind of the refusal.
+        what: RequestErrorKind,
         /// In words.
         why: String,
     },
@@ -220,10 +220,10 @@ pub enum Error {
     Fault(&'static str),
 }
 
-/// What kind of thing stands against a request.
+/// The kind of a server's refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Denial {
+pub enum RequestErrorKind {
     /// There is no such file or directory.
     NotFound,
     /// The key does not allow it, or the server's system.
@@ -242,7 +242,7 @@ pub enum Denial {
     NoRoom,
     /// It was tried and failed.
     Failed,
-    /// The server does not understand what is asked: it is of another version.
+    /// The server does not understand the request: it is of another version.
     NotUnderstood,
 }
 
@@ -261,7 +261,7 @@ pub enum Unsendable {
     Name {
         /// The name, fit for a terminal.
         name: String,
-        /// What is wrong with it.
+        /// Its error.
         why: &'static str,
     },
     /// A name that the extent table cannot hold.
@@ -272,7 +272,7 @@ pub enum Unsendable {
         /// Bytes in a table.
         room: u32,
     },
-    /// What is there is not the file of which a range was to be sent.
+    /// The file is not the one of which a range was to be sent.
     #[error("it is not a file of the length that it had when its ranges were planned")]
     Range,
     /// A path such as `/`, which has no last part.
@@ -305,10 +305,10 @@ pub enum OptionsError {
     /// `sealed` has buffers of certain sizes only.
     #[error("a buffer of {0} bytes is impossible: use a power of two from 1 KiB to 64 MiB")]
     BufferBytes(u32),
-    /// Less memory than the buffers of so many need.
+    /// Less memory than the buffers of so many sessions need.
     #[error("{} of memory is too little for that many at once", in_units(*.0))]
     Memory(u64),
-    /// So large an extent table has no room.
+    /// An extent table is too large.
     #[error("an extent table of {0} bytes is impossible: at most {1}")]
     TableBytes(u32, u32),
     /// A ticket on a wire that knows none.
@@ -341,12 +341,12 @@ pub enum OptionsError {
     /// A path that cannot be a file's.
     #[error("{0} does not name a file")]
     NoFile(String),
-    /// A pattern for what is left out that is none.
+    /// An invalid pattern.
     #[error("\"{text}\" is no pattern: {why}")]
     Pattern {
         /// The pattern.
         text: String,
-        /// What is wrong with it.
+        /// Its error.
         why: String,
     },
     /// A path that no server can be asked for.
@@ -354,7 +354,7 @@ pub enum OptionsError {
     Path {
         /// The path, fit for a terminal.
         path: String,
-        /// What is wrong with it.
+        /// Its error.
         why: &'static str,
     },
     /// A file name that must not be.
@@ -362,7 +362,7 @@ pub enum OptionsError {
     FileName {
         /// The name, fit for a terminal.
         name: String,
-        /// What is wrong with it.
+        /// Its error.
         why: &'static str,
     },
 }
@@ -376,7 +376,7 @@ pub enum Warning {
     Skipped {
         /// Its path, fit for a terminal.
         path: String,
-        /// What it is.
+        /// Its type.
         what: &'static str,
     },
     /// Something to be sent cannot be read and is left out.
@@ -384,12 +384,12 @@ pub enum Warning {
     Unreadable {
         /// Its path, fit for a terminal.
         path: String,
-        /// What cannot be done with it.
+        /// The action that fails.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         why: String,
     },
-    /// Something that was to be told of a file cannot be, and is left out.
+    /// An attribute of a file that was to be sent cannot be, and is left out.
     #[error("left out extended attributes or access lists of {path}: {why}")]
     Untold {
         /// Its path, fit for a terminal.
@@ -397,10 +397,10 @@ pub enum Warning {
         /// Why not.
         why: String,
     },
-    /// What arrived and does not get its name, or was to come and does not, and why.
+    /// A file that arrived and does not get its name, or that could not be received, and why.
     #[error("left out {0}")]
     LeftOut(String),
-    /// What the receiver says that it has left out: how many, and the names of the first.
+    /// The receiver's report of left-out files: how many, and the names of the first.
     #[error("the other side says: {0}")]
     TheyLeftOut(String),
     /// Something besides, in words.
@@ -411,7 +411,7 @@ pub enum Warning {
     Changing {
         /// Which file.
         path: String,
-        /// In what it changed.
+        /// The change.
         how: String,
     },
     /// The receiver has left out more files than it can name: which have arrived is not known.
@@ -420,46 +420,47 @@ pub enum Warning {
          everything else is verified"
     )]
     Untellable,
-    /// So many more are not sent, for the like reasons.
+    /// So many more are not sent, for similar reasons.
     #[error("skipped {0} more")]
     SkippedMore(u64),
-    /// A file that was to be written beside the transfer (a trace, a list of what was transferred)
-    /// cannot be: it is not complete, and the transfer is what it is without it.
+    /// A file beside the transfer (a trace, a manifest) cannot be written. It is incomplete, and
+    /// the transfer goes on without it.
     #[error("{path}: cannot write the {what}: {why}; the file is incomplete")]
     Unwritten {
         /// Its path, fit for a terminal.
         path: String,
-        /// What it is.
+        /// Its type.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         why: String,
     },
-    /// What arrived of a transfer that is broken off is kept here.
+    /// The data of a broken transfer are kept here.
     #[error("what has arrived is kept in {0}: the same transfer goes on from there")]
     Kept(String),
-    /// What is to come finds room only if the file system keeps it in fewer bytes than it has.
+    /// There is enough space only if the file system stores the files in fewer bytes than they
+    /// have.
     #[error(
         "{place}: {} are to come, and {} are free: there may not be room for all",
         in_units(*.needs), in_units(*.free)
     )]
     LittleRoom {
-        /// Where it goes, fit for a terminal.
+        /// The destination, fit for a terminal.
         place: String,
         /// Bytes that are to come, without those that are here and without holes.
         needs: u64,
         /// Bytes that are free.
         free: u64,
     },
-    /// A stream is broken off, which nothing can be gone on from.
+    /// A stream has broken off, and cannot be resumed.
     #[error(
-        "a stream cannot be read twice: it has to begin anew, and nothing that has arrived of it \
-         is kept (a file, or a directory, would be gone on with)"
+        "a stream cannot be read twice: the transfer has to start over, and nothing of it that has \
+         arrived is kept (a file or a directory could be resumed)"
     )]
     StreamLost,
-    /// What a receiver that was killed had left in the destination, and what became of it.
+    /// A leftover of a killed receiver in the destination, and its fate.
     #[error("{0}")]
     Leftover(String),
-    /// One of several addresses cannot be looked up; the others are tried.
+    /// One of several addresses cannot be looked up. The others are tried.
     #[error("{0}")]
     Unresolved(String),
     /// This machine's interface takes only smaller packets than are sent, and on this wire they
@@ -472,16 +473,16 @@ pub enum Warning {
     DatagramSize {
         /// Bytes in our datagrams.
         bytes: u32,
-        /// Bytes of the IP packets that it takes, if it says so.
+        /// Bytes of the IP packets that it takes, if known.
         limit: Option<u32>,
     },
-    /// Nobody has answered for some seconds; it is tried further (`sealed`).
+    /// No answer has come for some seconds. Attempts go on (`sealed`).
     #[error(
         "no answer yet; perhaps nothing listens there any more, a firewall drops UDP, or the path \
          takes no packets of 592 bytes, which an opening has at least"
     )]
     NoAnswerYet,
-    /// Somebody on the way says that packets are too large: if nothing moves, it is true.
+    /// A router reports that packets are too large. If nothing moves, the report is true.
     #[error(
         "the network says that packets of {bytes} bytes are too large on the way, and {limit} pass"
     )]
@@ -567,7 +568,7 @@ pub(crate) fn in_units(bytes: u64) -> String {
     format!("{whole:.2} {unit}")
 }
 
-/// What the system said, for people: without the number that Rust puts behind it.
+/// The system's error for people: without the number that Rust adds.
 pub(crate) fn said(error: &io::Error) -> String {
     let text = error.to_string();
     let number = error.raw_os_error().map(|number| format!(" (os error {number})"));
@@ -580,7 +581,7 @@ pub(crate) fn file_error(path: &Path, what: &'static str, source: io::Error) -> 
     Error::File { path: PathBuf::from(shown(path.as_os_str().as_bytes())), what, source }
 }
 
-/// What an interface takes instead.
+/// The size that an interface takes, in words.
 fn and_limit(limit: Option<u32>) -> String {
     limit.map_or_else(String::new, |limit| format!(", only IP packets of up to {limit}"))
 }

@@ -6,8 +6,7 @@
 pub(crate) struct Fields<'a>(Vec<(&'a str, u64)>);
 
 impl<'a> Fields<'a> {
-    /// Those of a text that is a message of this application; of others, and of what is none,
-    /// `None`.
+    /// The fields of a text that is a message of this application; `None` for any other text.
     pub(crate) fn of(application: &str, text: &'a str) -> Option<Self> {
         let fields = text.strip_prefix(application)?.strip_prefix(' ')?;
         fields.split(' ').map(field).collect::<Option<Vec<_>>>().map(Self)

@@ -1,4 +1,4 @@
-//! Where files of a user's own are kept, by the XDG base directories.
+//! The directories of a user's own files, by the XDG base directories.
 
 use std::env;
 use std::path::PathBuf;

@@ -6,12 +6,12 @@ use netblt_proto::limits::MAX_LANES;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lanes {
-    /// One, and more while a processor of either end is what limits, others are idle there, and the
-    /// last ones brought something: at most half as many as there are processors, and one where
-    /// there are fewer than four.
+    /// One, and more while a processor of either end is the limit, others are idle there, and the
+    /// last lanes brought a gain: at most half as many as there are processors, and one where there
+    /// are fewer than four.
     #[default]
     Auto,
-    /// So many, 32 at most, from when it is seen that the transfer is no short one.
+    /// So many, 32 at most, once the transfer has shown not to be short.
     Most(u8),
 }
 

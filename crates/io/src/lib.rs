@@ -1,10 +1,10 @@
 //! Move large data between machines with NETBLT: the library under the `netblt` program.
 //!
 //! [`send`] and [`receive`] do the whole job, blocking. One end listens and gets a [`Ticket`] to
-//! give away, the other connects with it; either may send. An [`Observer`] hears how it goes, and a
-//! [`Cancel`] stops it from any thread; a [`Control`] changes its rate and policy, and pauses it. A
-//! [`Transfer`] does the same on a thread of its own, and is a future; the feature `tokio` takes
-//! that runtime's readers and writers as ends.
+//! give away, the other connects with it; either may send. An [`Observer`] gets the progress, and a
+//! [`Cancel`] stops the transfer from any thread. A [`Control`] changes its rate and policy, and
+//! pauses it. A [`Transfer`] does the same on a thread of its own, and is a future. The feature
+//! `tokio` takes that runtime's readers and writers as ends.
 //!
 //! ```
 //! use netblt::{Cancel, Destination, Observer, Options, Progress, Rendezvous, Source};
@@ -49,38 +49,38 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A whole program, which sends what it is given and stops when Enter is pressed:
+//! A whole program, which sends its arguments and stops when Enter is pressed:
 //!
 #![doc = concat!("```no_run\n", include_str!("../examples/send.rs"), "```")]
 //!
-//! Inside, [`mod@serve`] stands on `transfer`, that and [`mod@bench`] on `net` and `disk`, and all
-//! on the words above.
+//! Inside, [`mod@serve`] uses `transfer`, that and [`mod@bench`] use `net` and `disk`, and all use
+//! the modules at the top.
 
 pub mod bench;
 mod cancel;
 mod carried;
 mod config;
-mod denial;
+mod cpu_usage;
 mod destination;
 mod disk;
 mod error;
+mod error_kind;
 mod fields;
 mod fsync;
-mod grant;
 mod home;
 pub mod keys;
-mod kind;
 mod lanes;
-mod memory;
 mod memory_budget;
 mod name_log;
 #[doc(hidden)]
 pub mod net;
 mod observer;
 mod options;
+mod path_cache;
 mod pattern;
-mod processor;
+mod permissions;
 mod progress;
+mod request_error;
 pub mod serve;
 #[cfg(test)]
 mod skipped;
@@ -104,8 +104,8 @@ pub use self::carried::Carried;
 pub use self::destination::Destination;
 pub use self::disk::leftovers::{Leftover, Leftovers};
 pub use self::disk::manifest::line as manifest_line;
-pub use self::error::{Denial, Error, OptionsError, Unsendable, Warning};
-pub use self::kind::Kind;
+pub use self::error::{Error, OptionsError, RequestErrorKind, Unsendable, Warning};
+pub use self::error_kind::ErrorKind;
 pub use self::lanes::Lanes;
 pub use self::net::raw_ip::PORT as RAW_IP_PORT;
 pub use self::observer::Observer;

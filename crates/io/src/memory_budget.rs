@@ -1,15 +1,14 @@
-//! Memory that a server has for what its clients make it remember beside buffers: lists of files,
-//! names of what they put, what they say that they have (`docs/guide/servers.md`, *Limits*).
+//! The memory of a server for state that its clients cause beside buffers: lists of files, names of
+//! uploads, HAVEs (`docs/guide/servers.md`, *Limits*).
 //!
-//! All clients together have a fixed number of bytes, and each half of it at most. Code
-//! that takes memory asks first and gives back what it no longer needs; nothing here allocates for
-//! it.
+//! All clients together have a fixed number of bytes, and each half of it at most. Code that takes
+//! memory asks first and returns what it no longer needs. Nothing here allocates for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The memory of all clients, whose names are `C`.
+/// The memory of all clients, whose ids are `C`.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget<C> {
     all: Arc<Pot>,
@@ -40,14 +39,14 @@ impl Pot {
 }
 
 impl<C: Ord> MemoryBudget<C> {
-    /// So many bytes for all clients together.
+    /// A budget of so many bytes for all clients together.
     pub(crate) fn new(bytes: u64) -> Self {
         Self { all: Pot::new(bytes), each: bytes / 2, clients: BTreeMap::new() }
     }
 
-    /// What this client may take.
+    /// The share of this client.
     pub(crate) fn share(&mut self, client: C) -> MemoryShare {
-        // Those of whom nothing is left but their names.
+        // Clients of which only the name is left.
         self.clients.retain(|_, pot| Arc::strong_count(pot) > 1);
         let own = self.clients.entry(client).or_insert_with(|| Pot::new(self.each));
         MemoryShare(Some((Arc::clone(own), Arc::clone(&self.all))))
@@ -60,7 +59,7 @@ impl<C: Ord> MemoryBudget<C> {
     }
 }
 
-/// What one client may take; without a budget, everything.
+/// The share of one client; without a budget, unlimited.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MemoryShare(Option<(Arc<Pot>, Arc<Pot>)>);
 
@@ -79,7 +78,7 @@ pub(crate) struct MemoryLease {
 }
 
 impl MemoryLease {
-    /// Takes so many bytes more; false, and nothing is taken, if there are not so many.
+    /// Takes so many bytes more; false, and nothing is taken, if there are fewer.
     #[must_use]
     pub(crate) fn take(&mut self, bytes: u64) -> bool {
         if let Some((own, all)) = &self.of.0 {
@@ -112,7 +111,7 @@ impl MemoryLease {
 }
 
 impl Clone for MemoryLease {
-    /// What is copied takes as much again, and is there already: it counts, even beyond the bounds.
+    /// A copy takes as much again. It exists already, so it counts even beyond the bounds.
     fn clone(&self) -> Self {
         if let Some((own, all)) = &self.of.0 {
             [own, all]
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_is_forgotten() {
+    fn a_client_without_memory_is_forgotten() {
         let mut budget = MemoryBudget::new(100);
         for client in 0..1000 {
             let mut lease = budget.share(client).lease();

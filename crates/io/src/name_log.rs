@@ -1,13 +1,13 @@
-//! The names of what a request of a server sends or receives, for the server's log.
+//! The names of the files that a server's request sends or receives, for the server's log.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::memory_budget::MemoryLease;
 
-/// Bytes of the names of one request at most, each counted with [`NAME_BYTES`] beside it: about a
-/// thousand names, which one line of a log can have.
+/// The most bytes of the names of one request, each counted with [`NAME_BYTES`] beside it: about a
+/// thousand names, which one line of a log can hold.
 const MOST: u64 = 64 << 10;
-/// What a name takes of memory beside its bytes.
+/// Memory of a name beside its bytes.
 const NAME_BYTES: u64 = 32;
 
 /// Names, in the order in which they were sent or came. Cloning shares them.

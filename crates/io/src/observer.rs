@@ -1,4 +1,4 @@
-//! Who watches a transfer, and what is told of it.
+//! The observer of a transfer.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,10 +7,11 @@ use crate::error::Warning;
 use crate::progress::Progress;
 use crate::ticket::Ticket;
 
-/// Hears what a transfer does. Called from the transfer's own thread; must not block. What is of no
-/// interest needs no method.
+/// Observes a transfer. Called from the transfer's own thread; must not block. Methods without
+/// interest need no implementation.
 pub trait Observer: Send {
-    /// Listening: give this to the other side. An error ends the transfer, since nobody would come.
+    /// This side listens: give the ticket to the other side. An error ends the transfer, since no
+    /// peer could connect.
     fn listening(&mut self, ticket: &Ticket) -> io::Result<()> {
         let _ = ticket;
         Ok(())
@@ -29,15 +30,15 @@ pub trait Observer: Send {
     fn progress(&mut self, progress: &Progress) {
         let _ = progress;
     }
-    /// Nothing heard for three seconds (true), or heard again (false).
+    /// Nothing has arrived for three seconds (true), or something arrives again (false).
     fn silent(&mut self, silent: bool) {
         let _ = silent;
     }
     /// The peer was started again, and the transfer starts over.
     fn restarted(&mut self) {}
-    /// A receiver looked at what is offered, and took nothing; this sender listens again.
+    /// A receiver fetched the list, and no files; this sender listens again.
     fn looked_at(&mut self) {}
-    /// A receiver refused what is offered, and took nothing; this sender listens again.
+    /// A receiver refused the files; this sender listens again.
     fn refused(&mut self, why: &str) {
         let _ = why;
     }

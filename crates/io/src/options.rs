@@ -1,4 +1,4 @@
-//! What a transfer is told: the library's face of the command line.
+//! The options of a transfer: the library's counterpart of the command line.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -26,7 +26,7 @@ use crate::name_log::NameLog;
 /// Which IP versions to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
-    /// Whatever works.
+    /// Any.
     #[default]
     Any,
     /// IPv4 only.
@@ -35,32 +35,32 @@ pub enum Family {
     V6,
 }
 
-/// What to do about a destination that exists.
+/// The rule for a file that exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overwrite {
-    /// Leave it as it is; with [`Options::atomic`] refuse the transfer. What is the same already
-    /// counts as received.
+    /// Leave it as it is; with [`Options::atomic`] refuse the transfer. A file with the same
+    /// content counts as received.
     #[default]
     Never,
     /// Replace it, at the end and at once.
     Always,
 }
 
-/// What to do with what is left of a transfer that was broken off (`sealed`).
+/// The rule for the parts of a broken transfer (`sealed`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Resume {
-    /// Go on from it.
+    /// Resume from them.
     #[default]
     Auto,
     /// Do not look at it, and leave nothing for the next one either.
     Never,
-    /// Read it again, and go on from what proves to be right.
+    /// Read them again, and resume from those that are right.
     Verify,
 }
 
-/// What to send.
+/// The source of a transfer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Source {
@@ -72,36 +72,36 @@ pub enum Source {
     Stream(Input),
 }
 
-/// Files and directories to send, under which names, and what is left out.
+/// Files and directories to send, with their names, and those to leave out.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// Paths, each with the name under which it arrives if that is not its own: one part, without
     /// slashes.
     pub items: Vec<(PathBuf, Option<OsString>)>,
-    /// Directories that are not sent themselves, each with names of what is in it and is sent: it
-    /// arrives under these names, and is dealt with as what is found further in. Links are links,
-    /// what cannot be sent is left out, and all of nothing is nothing.
+    /// Directories whose contents alone are sent, each with the names of the entries to send. They
+    /// arrive under these names, and are handled like entries further in: links stay links, and
+    /// entries that cannot be sent are left out. An empty list is no error.
     pub contents: Vec<(PathBuf, Vec<OsString>)>,
-    /// What is found in directories and matches one of these is left out, and all that is in it.
-    /// `*`, `?` and `[...]` as shells know them; a pattern with a slash that is not its last
-    /// character is compared with the whole name that arrives, another one with its last part; one
-    /// with a slash at its end is for directories only.
+    /// Patterns of entries in directories that are left out with their contents: `*`, `?` and
+    /// `[...]` as in shells. A pattern with a slash before its end is compared with the whole name
+    /// that arrives, any other with its last part. One with a slash at its end is for directories
+    /// only.
     pub exclude: Vec<OsString>,
-    /// Nothing but what this takes is looked at; a directory that it does not take is not entered.
+    /// A filter of names. A directory that it refuses is not entered.
     pub only: Option<Only>,
     /// Symbolic links in directories are followed: what they lead to goes in their place.
     pub follow: bool,
-    /// A file that changes while it is sent is sent as it was read, as long as that is as many
-    /// bytes as it had when it was found, and a warning names it; otherwise it is left out.
+    /// A file that changes while it is sent is sent as it was read, with a warning, if it has as
+    /// many bytes as it had when it was found. Otherwise it is left out.
     pub allow_changes: bool,
-    /// Files for which this holds are passed over, and nothing is said of them.
+    /// Files for which this holds are skipped without a warning.
     pub pass: Option<Pass>,
-    /// What the receiver is told of permissions, made of what they are.
+    /// Changes the permissions that the receiver is sent.
     pub modes: Option<Modes>,
     /// Not all of the one file, but this of it, for a receiver that expects that
     /// ([`Server::put_range`] does this).
     ///
-    /// [`Server::put_range`]: crate::serve::remote::Server::put_range
+    /// [`Server::put_range`]: crate::serve::client::Server::put_range
     pub range: Option<FileRange>,
 }
 
@@ -112,10 +112,10 @@ impl From<Vec<PathBuf>> for Selection {
     }
 }
 
-/// What a receiver asked for: a sender that sends anything else is refused.
+/// The files that a receiver requested: a sender that sends anything else is refused.
 #[derive(Clone, Debug, Default)]
 pub struct Expected {
-    /// Names of files and directories, the first parts of all that may come; of no account where
+    /// Names of files and directories, the first parts of all that may come. Ignored where
     /// [`Expected::only`] decides.
     pub names: BTreeSet<OsString>,
     /// Whether directories may come.
@@ -133,10 +133,10 @@ impl Expected {
             None => self.names.contains(OsStr::from_bytes(first)),
         };
         if !asked {
-            return Err("nobody asked for it");
+            return Err("it was not requested");
         }
         if !self.directories && (directory || first.len() < name.len()) {
-            return Err("nobody asked for directories");
+            return Err("no directory was requested");
         }
         Ok(())
     }
@@ -175,13 +175,13 @@ pub struct FileSum {
     pub blake3: [u8; 32],
 }
 
-/// Called for each file once: at a receiver when it has its name, or when all of it was written to
-/// a stream and is what was sent; at a sender when the receiver has it under its name, which is
-/// known when the receiver has verified everything. It is not called for what the receiver left
-/// out, and for no file if that is more than the receiver can name
-/// ([`Warning::Untellable`](crate::Warning)), nor for other names of the same file (hard links); at
-/// a receiver all come again after a restart.
-/// Called from the disk's thread of a receiver, which waits.
+/// Called once for each file. At a receiver: when it has its name, or when all of it was written to
+/// a stream and verified. At a sender: when the receiver has it under its name, which is known when
+/// the receiver has verified everything. It is not called for files that the receiver left out, and
+/// for no file if those are more than the receiver can list
+/// ([`Warning::Untellable`](crate::Warning)), nor for other names of the same file (hard links). At
+/// a receiver all come again after a restart. Called from the disk's thread of a receiver, which
+/// waits.
 #[derive(Clone)]
 pub struct OnFile(Arc<Hears>);
 
@@ -202,7 +202,7 @@ impl fmt::Debug for OnFile {
     }
 }
 
-/// Whether a file is to be passed over.
+/// Whether a file is skipped.
 #[derive(Clone)]
 pub struct Pass(Arc<Passes>);
 
@@ -219,7 +219,7 @@ impl Pass {
     }
 }
 
-/// Which permissions are told of a file that has these.
+/// Maps a file's permissions to those that are sent.
 #[derive(Clone)]
 pub struct Modes(Arc<Changes>);
 
@@ -229,7 +229,7 @@ impl Modes {
         Self(Arc::new(changes))
     }
 
-    /// The permission bits that are told of these; `directory`: they are a directory's.
+    /// The permission bits to send for these. `directory`: they are a directory's.
     pub fn of(&self, mode: u32, directory: bool) -> u32 {
         (self.0)(mode, directory)
     }
@@ -256,7 +256,7 @@ impl fmt::Debug for Pass {
 /// A stream to send.
 pub struct Input {
     pub(crate) name: OsString,
-    /// What errors call it.
+    /// Its name in errors.
     pub(crate) label: &'static str,
     pub(crate) reader: Box<dyn Read + Send>,
 }
@@ -267,8 +267,8 @@ impl Source {
         Self::Paths(vec![path.into()])
     }
 
-    /// What `reader` gives until it ends, offered under this name. It is read once, so a receiver
-    /// that is started again amid the transfer ends it.
+    /// The content of `reader`, sent under this name. It is read once, so a receiver that is
+    /// restarted amid the transfer ends it.
     pub fn reader(name: impl Into<OsString>, reader: impl Read + Send + 'static) -> Self {
         Self::Stream(Input { name: name.into(), label: "the stream", reader: Box::new(reader) })
     }
@@ -286,16 +286,16 @@ impl fmt::Debug for Input {
     }
 }
 
-/// What of a file goes beyond its permission bits and its time: a sender tells it, and a receiver
-/// sets it, only if each is told to (`sealed`).
+/// Attributes beyond permission bits and modification time. Each is sent and set only if both ends
+/// have it on (`sealed`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extras {
-    /// Owner and group; by their names, where both systems know them. What this user may not set
-    /// is named.
+    /// Owner and group, by their names where both systems know them. Those that this user may not
+    /// set bring a warning.
     pub owner: bool,
     /// Extended attributes of the namespace `user`.
     pub xattrs: bool,
-    /// POSIX access lists; a receiver then keeps permissions as if it were told to.
+    /// POSIX access lists. A receiver then keeps permissions as with `preserve`.
     pub acls: bool,
 }
 
@@ -332,74 +332,74 @@ pub struct Options {
     pub packet_bytes: Option<u16>,
     /// How long to wait for a silent peer.
     pub death_timer: Duration,
-    /// While listening: how long to wait for somebody to come; `None`: until cancelled.
+    /// While listening: how long to wait for a peer. `None`: until cancelled.
     pub wait: Option<Duration>,
     /// How to choose the rate. A receiver's ceiling is proposed as burst values.
     pub policy: Policy,
-    /// What changes that, and pauses the transfer, while it runs.
+    /// Changes and pauses the transfer while it runs.
     pub control: Option<Control>,
     /// A sender that chooses its own rate remembers the path for a day, in
     /// `$XDG_CACHE_HOME/netblt/paths` or `~/.cache/netblt/paths`, and begins the next transfer to
     /// the same peer with half of its rate (`sealed`). Only addresses, rates and times are kept.
-    pub memory: bool,
-    /// What a sender spends on repair packets (`docs/protocol.md §6.10`): [`Repair::Auto`] unless
-    /// told otherwise. Only `sealed` knows them; of a share on `rfc998` is said so.
+    pub path_cache: bool,
+    /// The share of repair packets that a sender adds (`docs/protocol.md §6.10`): [`Repair::Auto`]
+    /// by default. Only `sealed` has them; a share on `rfc998` is an error.
     pub repair: Repair,
     /// Burst values to propose where the policy is not [`Policy::Fixed`]: a receiver's are the most
     /// that it lets the sender send, whatever that one's policy.
     pub burst: Option<Burst>,
-    /// Over how many connections a transfer goes at most, each with a socket and a thread of its
-    /// own: as many as both ends say (`sealed`, [`crate::send`] and [`crate::receive`]).
+    /// The most connections of a transfer, each with a socket and a thread of its own. The smaller
+    /// value of both ends counts (`sealed`, [`crate::send`] and [`crate::receive`]).
     pub lanes: Lanes,
-    /// What to tell the other end's client; `None` for the name of this program.
+    /// The text for the other end's client; `None` for the name of this program.
     pub client: Option<String>,
-    /// What only the `rfc998` wire knows.
+    /// The options of the `rfc998` wire.
     pub rfc998: Rfc998,
-    /// What to do about files that exist.
+    /// The rule for files that exist.
     pub overwrite: Overwrite,
-    /// All or nothing: what cannot be read, has changed while it was read, or stands in the way at
-    /// the receiver ends the transfer. Otherwise it is left out, told as a warning, and counted in
-    /// [`Summary::skipped`](crate::Summary::skipped) (`sealed`).
+    /// All or nothing: an unreadable file, one that changes while it is read, or one that cannot be
+    /// stored at the receiver ends the transfer. Otherwise such a file is left out, with a warning,
+    /// and counted in [`Summary::skipped`](crate::Summary::skipped) (`sealed`).
     pub atomic: bool,
-    /// What to do with what is left of a transfer that was broken off. A sender sends everything
-    /// if it is [`Resume::Never`].
+    /// The rule for the parts of a broken transfer. A sender with [`Resume::Never`] sends
+    /// everything.
     pub resume: Resume,
-    /// Read every file again from the disk before it gets its name, and leave out what is not what
-    /// was received; what is left of a transfer that was broken off is read again, too
+    /// Read every file back from the disk before it gets its name, and leave out files that differ
+    /// from those received. Parts of a broken transfer are read again, too
     /// ([`crate::Destination::Directory`]).
     pub verify: bool,
-    /// How long what is left of a transfer is kept.
+    /// How long the parts of a broken transfer are kept.
     pub partial_expiry: Duration,
-    /// What is left of a transfer that is broken off is told by this from what others into the same
-    /// directory leave, so that each of several at once can be gone on with by one of the same
-    /// label; without a label only the first. Such transfers make one tree together, so each gives
-    /// the directories that it tells of their attributes, also where they exist. It goes to a
-    /// server that files are put on. Of no account with [`Options::atomic`].
+    /// The label separates the parts of a broken transfer from those of others into the same
+    /// directory. Each of several transfers at once can be resumed by one with the same label.
+    /// Without labels only the first can. Transfers with labels make one tree together, so each
+    /// sets the attributes of the directories that it sends, also where they exist. The label goes
+    /// to a server that receives files. It is ignored with [`Options::atomic`].
     pub label: Option<[u8; 32]>,
     /// A range of a file is received, into a file that others fill, too.
     pub(crate) range: Option<FileRange>,
-    /// Keep the sender's permission bits whatever this user's mask (umask) says.
+    /// Keep the sender's permission bits whatever this user's mask (umask).
     pub preserve: bool,
     /// Give files and directories the sender's times of modification, and not those of arrival.
     pub keep_times: bool,
-    /// What goes with files beyond that.
+    /// The extra attributes of files.
     pub extras: Extras,
-    /// What a sender may send, if not everything ([`crate::Destination::Directory`]).
+    /// The files that a sender may send, if not all ([`crate::Destination::Directory`]).
     pub expected: Option<Expected>,
-    /// The first parts of the names that come, if they are known: what stands beneath them may be
-    /// replaced, and counts as room ([`crate::Destination::Directory`]).
-    pub coming: Option<BTreeSet<OsString>>,
-    /// The name that a file gets, of which there may then be one only
-    /// ([`crate::Destination::Directory`]). A transfer that was broken off is gone on with
-    /// whatever name was asked for then.
+    /// The first parts of the names that come, if they are known: existing files beneath them may
+    /// be replaced, and count as free space ([`crate::Destination::Directory`]).
+    pub incoming_names: Option<BTreeSet<OsString>>,
+    /// The name of the single file that may then be received ([`crate::Destination::Directory`]). A
+    /// broken transfer is resumed whatever name it had then.
     pub rename: Option<OsString>,
     /// Most files and directories to receive, those that names imply among them.
     pub max_files: u64,
     /// Most file bytes to receive.
     pub max_bytes: Option<u64>,
-    /// Write the names and BLAKE3 digests of what was transferred here, as `b3sum` does (`sealed`).
+    /// Write the names and BLAKE3 digests of the transferred files here, as `b3sum` does
+    /// (`sealed`).
     pub manifest: Option<PathBuf>,
-    /// Tell this of every file that is through (`sealed`).
+    /// Called for every finished file (`sealed`).
     pub on_file: Option<OnFile>,
     /// Write trace events (JSON lines) here.
     pub trace: Option<PathBuf>,
@@ -407,25 +407,25 @@ pub struct Options {
     pub buffer_bytes: u32,
     /// How many buffers exist in this process at first.
     pub buffers: u32,
-    /// Up to so many bytes of buffers, where the path has use of more than there are at first
-    /// (`sealed`); 0: none but those.
+    /// The most bytes of buffers, where the path can use more than there are at first (`sealed`);
+    /// 0: no more than those.
     pub buffer_memory: u64,
-    /// What is asked of a server.
-    pub(crate) asked: Asked,
-    /// What a server has for names.
+    /// The request to a server.
+    pub(crate) server_request: ServerRequest,
+    /// A server's memory for names.
     pub(crate) memory_share: MemoryShare,
-    /// Gets the names of what is sent or received.
+    /// Gets the names of the files that are sent or received.
     pub(crate) name_log: Option<NameLog>,
 }
 
-/// What is asked of a server (`docs/protocol.md §8.8`).
+/// A request to a server (`docs/protocol.md §8.8`).
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct ServerRequest {
     /// A receiver's request.
     pub(crate) request: Vec<u8>,
-    /// Bytes that are to come, as far as the server has told before, for progress.
+    /// Bytes that are to come, as far as the server has announced them, for progress.
     pub(crate) total: Option<u64>,
-    /// The number that a sender was told.
+    /// The number of an announced upload.
     pub(crate) put: Option<u64>,
 }
 
@@ -436,7 +436,7 @@ const PARTIAL_EXPIRY: Duration = Duration::from_secs(7 * 24 * 3600);
 const RFC998_BUFFER_BYTES: u32 = 1 << 16;
 
 impl Default for Options {
-    /// What fits every path: the `sealed` wire, a fair rate, one minute for a silent peer.
+    /// Options for every path: the `sealed` wire, a fair rate, one minute for a silent peer.
     fn default() -> Self {
         Self::new(Wire::Sealed)
     }
@@ -462,7 +462,7 @@ impl Options {
             wait: None,
             policy: Policy::Fair { ceiling: None },
             control: None,
-            memory: false,
+            path_cache: false,
             repair: Repair::Auto,
             burst: None,
             lanes: Lanes::default(),
@@ -479,7 +479,7 @@ impl Options {
             keep_times: true,
             extras: Extras::default(),
             expected: None,
-            coming: None,
+            incoming_names: None,
             rename: None,
             max_files: DEFAULT_MAX_FILES,
             max_bytes: None,
@@ -492,19 +492,19 @@ impl Options {
                 Wire::Sealed => DEFAULT_BUFFER_MEMORY,
                 Wire::Rfc998 => 0,
             },
-            asked: Asked::default(),
+            server_request: ServerRequest::default(),
             memory_share: MemoryShare::default(),
             name_log: None,
         }
     }
 
-    /// How many buffers there are if nobody says, of this size.
+    /// The default number of buffers of this size.
     pub fn default_buffers(wire: Wire, buffer_bytes: u32) -> u32 {
         first_buffers(wire, buffer_bytes)
     }
 }
 
-/// What only the `rfc998` wire knows (`docs/protocol.md §2`).
+/// The options of the `rfc998` wire (`docs/protocol.md §2`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rfc998 {
@@ -513,19 +513,19 @@ pub struct Rfc998 {
     /// This end's NETBLT port. `None`: the active end's is its UDP port, or any on raw IP; the
     /// passive end's is whatever it is called by, or [`crate::net::raw_ip::PORT`] on raw IP.
     pub port: Option<u16>,
-    /// The other end's NETBLT port, told by the active end. `None`: its UDP port, or
+    /// The other end's NETBLT port, for the active end. `None`: its UDP port, or
     /// [`crate::net::raw_ip::PORT`].
     pub peer_port: Option<u16>,
     /// Do not ask for checksums of the data (flag C).
     pub no_checksum: bool,
 }
 
-/// Changes a transfer from any thread while it runs: its rate, its policy, and whether it goes on
-/// at all. Give a clone of it in [`Options::control`](crate::Options::control), and keep one.
+/// Changes a transfer from any thread while it runs: its rate and its policy, and pauses it. Give a
+/// clone of it in [`Options::control`](crate::Options::control), and keep one.
 ///
-/// What was said before the transfer began holds from its beginning, and what is said last, for as
-/// long as it runs, connections that take the place of others included. It is noticed within 100
-/// ms. With `rfc998` a sender's policy stays as it was told, and a receiver can only pause.
+/// Changes before the transfer begins hold from its beginning. The last change holds for as long as
+/// the transfer runs, also when a new connection replaces its connection. A change is noticed
+/// within 100 ms. With `rfc998` a sender's policy cannot change, and a receiver can only pause.
 ///
 /// ```
 /// use netblt::{Control, Options, Rate};
@@ -540,10 +540,10 @@ pub struct Rfc998 {
 /// assert!(!control.is_paused());
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Control(Arc<Mutex<Wish>>);
+pub struct Control(Arc<Mutex<ControlState>>);
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wish {
+pub(crate) struct ControlState {
     pub(crate) steering: Steering,
     /// How often it was changed.
     pub(crate) changes: u64,
@@ -557,28 +557,27 @@ impl Control {
         Self::default()
     }
 
-    /// Never faster than this, in bytes of IP packets a second; `None`: no ceiling, whatever
-    /// [`Options::policy`](crate::Options::policy) says. A receiver asks its sender for it, who
-    /// obeys (`sealed`). Nothing goes beyond what both ends agreed on at the opening.
+    /// The highest rate, in bytes of IP packets a second. `None`: no ceiling, whatever
+    /// [`Options::policy`](crate::Options::policy) says. A receiver asks its sender for it, which
+    /// obeys (`sealed`). The bound that both ends agreed on at the opening holds as well.
     pub fn set_rate(&self, most: Option<Rate>) {
         self.change(|steering| steering.ceiling = most.map_or(Ceiling::Lifted, Ceiling::At));
     }
 
-    /// Sender: how the rate is chosen from now on, with the ceiling in `policy` unless
-    /// [`Control::set_rate`] says otherwise. [`Policy::Recreated`] can neither be left nor taken
-    /// up; [`Control::refused`] tells.
+    /// Sender: the policy from now on, with the ceiling in `policy` unless [`Control::set_rate`]
+    /// set one. [`Policy::Recreated`] can be neither left nor chosen; [`Control::refused`] says so.
     pub fn set_policy(&self, policy: Policy) {
         self.change(|steering| steering.policy = Some(policy));
     }
 
-    /// Nothing moves until [`Control::resume`]: a sender sends no data (`rfc998`: begins no other
-    /// buffer), a receiver gives no more permission, so that what it has given still comes. The
-    /// connection stays.
+    /// Pauses until [`Control::resume`]: a sender sends no data (`rfc998`: begins no other buffer),
+    /// and a receiver grants no more, so that data of earlier grants still come. The connection
+    /// stays.
     pub fn pause(&self) {
         self.change(|steering| steering.paused = true);
     }
 
-    /// Goes on.
+    /// Ends the pause.
     pub fn resume(&self) {
         self.change(|steering| steering.paused = false);
     }
@@ -588,7 +587,7 @@ impl Control {
         self.lock().steering.paused
     }
 
-    /// What was said so far.
+    /// The changes so far.
     pub fn steering(&self) -> Steering {
         self.lock().steering
     }
@@ -605,7 +604,7 @@ impl Control {
         wish.refused = None;
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Wish> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ControlState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

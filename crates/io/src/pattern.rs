@@ -3,7 +3,7 @@
 //! A character is a character of UTF-8 where the bytes are one, and else a single byte.
 
 /// `*`, `?`, `[...]` and `[!...]` within a part of a name, and `**` for any number of parts. A
-/// backslash is a backslash: what a wildcard must not be stands in brackets (`[*]`).
+/// backslash is a backslash: brackets quote a wildcard (`[*]`).
 ///
 /// ```
 /// use netblt::Pattern;
@@ -15,7 +15,7 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(Vec<Part>);
 
-/// What stands between two slashes.
+/// One part, between two slashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     /// Any number of parts; at the end of a pattern one at least.
@@ -23,7 +23,7 @@ enum Part {
     One(Vec<Token>),
 }
 
-/// What one character is compared with, or any number of them.
+/// A token, which matches one character, or any number of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
     Is(Character),
@@ -42,17 +42,17 @@ const DOT: Character = Character('.' as u32);
 const BYTES: u32 = 0x11_0000;
 
 impl Pattern {
-    /// Understands a pattern, or says why it is none.
+    /// Parses a pattern, or returns why it is invalid.
     pub fn new(text: &[u8]) -> Result<Self, &'static str> {
         text.split(|byte| *byte == b'/').map(Part::new).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether all of a name is what the pattern says; `hidden`: a wildcard may also stand for the
-    /// dot that a part begins with.
+    /// Whether all of a name matches. `hidden`: a wildcard also matches the dot at the start of a
+    /// part.
     pub fn matches(&self, name: &[u8], hidden: bool) -> bool {
         let parts: Vec<&[u8]> = name.split(|byte| *byte == b'/').collect();
         let (mut at, mut own) = (0, 0);
-        // Where the last `**` stands, and the first part that it does not stand for yet.
+        // The last `**`, and the first part that it does not match yet.
         let mut deep = None;
         while let Some(part) = parts.get(at) {
             match self.0.get(own) {
@@ -106,7 +106,7 @@ impl Part {
     }
 }
 
-/// What is in brackets, up to the one that closes, and what follows it.
+/// The set in brackets, up to the closing one, and the rest.
 fn set(text: &[u8]) -> Option<(Token, &[u8])> {
     let (negated, mut rest) = match text.strip_prefix(b"!") {
         Some(rest) => (true, rest),
@@ -138,7 +138,7 @@ fn matches(tokens: &[Token], part: &[u8], hidden: bool) -> bool {
         return false;
     }
     let (mut rest, mut own) = (part, 0);
-    // Where the last star stands, and what it does not stand for yet.
+    // The last star, and the rest that it does not match yet.
     let mut star = None;
     loop {
         let next = first(rest);
@@ -207,7 +207,7 @@ mod tests {
             (b"z[\xf0-\xff]", b"z\xfe", false, true),
             (b"z[!\xfe]", b"z\xff", false, true),
             (b"z[!\xfe]", b"z\xfe", false, false),
-            // U+FFFD is a character of its own, and not what a byte turns into.
+            // U+FFFD is a character of its own, and unequal to an invalid byte.
             (b"z\xff", "z\u{fffd}".as_bytes(), false, false),
             (b"[a-]", b"-", false, true),
             (b"[]]x", b"]x", false, true),
@@ -239,14 +239,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn an_invalid_pattern_is_refused() {
         for bad in [&b"["[..], b"[a", b"[]", b"a**", b"**a", b"***", b"[a/b]"] {
             assert!(Pattern::new(bad).is_err(), "{}", bad.escape_ascii());
         }
     }
 
     #[test]
-    fn many_stars_take_little_time() {
+    fn many_stars_in_a_pattern_take_little_time() {
         let stars = Pattern::new([&b"*a".repeat(200)[..], b"b"].concat().as_slice());
         assert!(!stars.expect("a pattern").matches(&b"a".repeat(20_000), true));
         let deep = Pattern::new([&b"**/a/".repeat(60)[..], b"b"].concat().as_slice());

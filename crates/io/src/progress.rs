@@ -10,8 +10,8 @@ use netblt_proto::stats::Stats;
 pub struct Progress {
     /// File bytes accepted (sender) or stored (receiver).
     pub bytes: u64,
-    /// Those of them that the receiver had already, from a transfer that was broken off: they took
-    /// no time, and no rate is to be made of them.
+    /// Those of them that the receiver had already, from a broken transfer. They took no time, and
+    /// do not count for a rate.
     pub kept: u64,
     /// File bytes in all, if known.
     pub total: Option<u64>,
@@ -29,14 +29,14 @@ pub struct Progress {
     pub stats: Stats,
 }
 
-/// Where a transfer is: which file, and its name as it arrives.
+/// The present file of a transfer, and its name as it arrives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct At {
     pub(crate) file: u64,
     pub(crate) name: Vec<u8>,
 }
 
-/// What limited the transfer.
+/// The limit of the transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitedBy {
@@ -56,7 +56,7 @@ pub enum LimitedBy {
     ReceiverCpu,
     /// The rate that was asked for, or the burst values that were agreed on.
     RateCap,
-    /// Nothing: over before it got going (round trips).
+    /// Nothing: it ended before it reached its rate (round trips).
     #[default]
     RoundTrips,
 }
@@ -101,8 +101,8 @@ pub struct Summary {
     pub kept: u64,
     /// Files transferred.
     pub files: u64,
-    /// What was to be sent and could not be read, or was received and could not be stored under its
-    /// name: each is told as a warning, by both ends as far as they know of it.
+    /// Files that could not be read, or could not be stored under their names. Each brings a
+    /// warning at both ends, as far as they know of it.
     pub skipped: u64,
     /// From the opening of the connection to its end.
     pub elapsed: Duration,
@@ -115,11 +115,11 @@ pub struct Summary {
     pub verified: bool,
     /// The transfer's digest.
     pub digest: [u8; 32],
-    /// What limited it.
+    /// Its limit.
     pub limited_by: LimitedBy,
     /// The machine's counts, of all lanes together.
     pub stats: Stats,
     /// Those of each lane, the main connection's first, if there was more than one
-    /// ([`Options::lanes`](crate::Options::lanes)); those that were lost or closed, too.
+    /// ([`Options::lanes`](crate::Options::lanes)). Lost and closed ones are included.
     pub lanes: Vec<Stats>,
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Write as _;
 
-/// Says it, and adds a line to the file that `NETBLT_SKIPPED` names, which `.ci/run` counts.
+/// Prints it, and adds a line to the file in `NETBLT_SKIPPED`, which `.ci/run` counts.
 pub(crate) fn skip(why: &str) {
     println!("skipped: {why}");
     let Some(file) = std::env::var_os("NETBLT_SKIPPED") else { return };

@@ -1,15 +1,15 @@
-//! The ticket: where to go and what to prove, in one line.
+//! The ticket: the addresses and the secret of a listening end, in one line.
 //!
 //! ```text
 //! netblt1:<secret, 43 characters>@192.0.2.7:4000,host.example:4000,2001:db8::7:4000/<check, 6>
 //! ```
 //!
 //! The line survives shells, mail and chat without quotes: letters, digits and `-_.:,@/%` only.
-//! Hence IPv6 addresses stand without their brackets, which zsh takes for a pattern; the port is
-//! always what follows the last colon. The check covers every character before its slash and comes
-//! last, so that a line that was cut short, wrapped or mistyped is told from a wrong secret, which
-//! would otherwise look like an attack. `Debug` and all errors keep the secret to themselves;
-//! `Display` is the one way to show it.
+//! IPv6 addresses stand without their brackets, which zsh takes for a pattern. The port is always
+//! what follows the last colon. The check covers every character before its slash and comes last.
+//! So a line that was cut short, wrapped or mistyped is not taken for a wrong secret, which would
+//! look like an attack. `Debug` and all errors keep the secret to themselves. `Display` is the one
+//! way to show it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -29,7 +29,7 @@ const CHECK_CONTEXT: &str = "netblt 1 ticket check";
 /// RFC 4648 §5.
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Where the other end listens, and the secret that proves the right to speak to it.
+/// The addresses of a listening end, and the secret that proves the right to connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ticket {
     /// `host:port` or `[v6]:port`, at least one, in order of preference.
@@ -38,26 +38,26 @@ pub struct Ticket {
     pub secret: Secret,
 }
 
-/// How the two ends meet: who calls whom, and where.
+/// How the two ends meet: which end connects, and where.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Rendezvous {
     /// Print a ticket and wait (`sealed`).
     Listen,
-    /// Wait at [`Options::port`](crate::Options::port) for whoever knows this secret, which both
-    /// ends have by other means (`sealed`).
+    /// Listen at [`Options::port`](crate::Options::port) for a peer that knows this secret, which
+    /// both ends have by other means (`sealed`).
     Await(Secret),
     /// Use a ticket (`sealed`).
     Connect(Ticket),
-    /// Call a server whose public key is known, by a static key of one's own (`sealed`).
+    /// Connect to a server whose public key is known, by a static key of one's own (`sealed`).
     Call {
         /// `host:port` or `[v6]:port`, at least one, in order of preference.
         addresses: Vec<String>,
         /// An active end's: [`Identity::client`].
         identity: Identity,
     },
-    /// Be the passive end: wait at this address of ours for whoever comes (`rfc998`).
-    /// `host:port`, where port 0 lets the system choose, or `host` on raw IP.
+    /// Be the passive end: listen at this local address (`rfc998`). `host:port`, where port 0 lets
+    /// the system choose, or `host` on raw IP.
     Passive(String),
     /// Be the active end: open a connection to this address (`rfc998`). `host:port`, or `host` on
     /// raw IP.
@@ -199,7 +199,7 @@ impl FromStr for Ticket {
     }
 }
 
-/// An address as it stands in a ticket: the port is what follows the last colon.
+/// An address as in a ticket: the port follows the last colon.
 fn bare_address(text: &str) -> Result<String, AddressError> {
     let no_port = || AddressError::Port(text.to_owned());
     let (host, port) = text.rsplit_once(':').ok_or_else(no_port)?;
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_is_what_is_read() {
+    fn a_printed_ticket_is_parsed_to_the_same() {
         let text = ticket().to_string();
         assert_eq!(
             text,

@@ -1,7 +1,7 @@
 //! Tokio's readers and writers as sources and destinations (feature `tokio`).
 //!
-//! A [`Transfer`](crate::Transfer) itself is a future for any runtime, and needs no feature. What
-//! is here runs on the transfer's disk thread, which waits for the runtime; no thread of the
+//! A [`Transfer`](crate::Transfer) itself is a future for any runtime, and needs no feature. The
+//! streams here run on the transfer's disk thread, which waits for the runtime. No thread of the
 //! runtime waits for a transfer.
 //!
 //! ```
@@ -39,8 +39,8 @@ use ::tokio::runtime::Handle;
 use crate::destination::Destination;
 use crate::options::Source;
 
-/// What `reader` gives until it ends, offered under this name, as [`Source::reader`]. When the
-/// transfer ends before it, `reader` is dropped as soon as it gives something.
+/// The content of `reader`, sent under this name, like [`Source::reader`]. When the transfer ends
+/// before it, `reader` is dropped at its next read.
 ///
 /// # Panics
 ///

@@ -198,7 +198,7 @@ fn many_at_once_are_served_by_one_server() {
 
 /// Each asks for half of the server's memory.
 #[test]
-fn those_who_ask_for_much_memory_share_it() {
+fn clients_that_need_much_memory_share_it() {
     const STREAMS: usize = 6;
     let mut options = options(Wire::Sealed);
     (options.buffer_bytes, options.buffers) = (64 << 20, 16);

@@ -13,14 +13,14 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use netblt::serve::remote::Server;
-use netblt::serve::{Grant, Members, Piece, Session, Verdict};
-use netblt::{Denial, Error, Rendezvous, Source, StaticKey};
+use netblt::serve::client::Client;
+use netblt::serve::{AuthorizedClients, Permissions, Piece, Session, Verdict};
+use netblt::{Error, Rendezvous, RequestErrorKind, Source, StaticKey};
 use netblt_proto::config::Secret;
 use serving::{Deaf, Host, bytes, denial};
 
 #[test]
-fn whatever_is_asked_comes_from_one_address_and_is_told_one_by_one() {
+fn requests_of_a_session_come_from_one_address_and_are_logged_one_by_one() {
     let host = Host::start(|_| {}).in_session();
     let here = tempfile::tempdir().unwrap();
     fs::create_dir(here.path().join("tree")).unwrap();
@@ -29,7 +29,7 @@ fn whatever_is_asked_comes_from_one_address_and_is_told_one_by_one() {
     }
     let content = bytes(3 << 20, 2);
     fs::write(here.path().join("large"), &content).unwrap();
-    assert_eq!(host.stat("").unwrap().sort, netblt::serve::Sort::Directory);
+    assert_eq!(host.stat("").unwrap().sort, netblt::serve::EntryType::Directory);
     assert!(
         host.put(&[&here.path().join("tree"), &here.path().join("large")], "").unwrap().verified
     );
@@ -45,12 +45,12 @@ fn whatever_is_asked_comes_from_one_address_and_is_told_one_by_one() {
     let piece = |path: &str, offset, bytes| Piece { path: path.into(), offset, bytes };
     let read = server.read(&[piece("large", 7, 1 << 20), piece("none", 0, 1)], &mut Deaf).unwrap();
     assert_eq!(read[0].as_ref().unwrap().1, content[7..7 + (1 << 20)]);
-    assert!(matches!(read[1], Err(Error::Denied { what: Denial::NotFound, .. })));
+    assert!(matches!(read[1], Err(Error::Denied { what: RequestErrorKind::NotFound, .. })));
     let back = tempfile::tempdir().unwrap();
     assert!(host.get("a/tree", back.path()).unwrap().verified);
     assert_eq!(fs::read(back.path().join("tree/19")).unwrap(), bytes(95_000, 1));
-    assert_eq!(denial(host.stat("none")), Denial::NotFound);
-    assert_eq!(denial(server.remove(b"a", (true, false), &mut Deaf)), Denial::NotEmpty);
+    assert_eq!(denial(host.stat("none")), RequestErrorKind::NotFound);
+    assert_eq!(denial(server.remove(b"a", (true, false), &mut Deaf)), RequestErrorKind::NotEmpty);
     server.remove(b"a", (true, true), &mut Deaf).unwrap();
     assert!(!host.root("a").exists());
 
@@ -63,7 +63,7 @@ fn whatever_is_asked_comes_from_one_address_and_is_told_one_by_one() {
         assert_eq!(count(request), times, "{request}");
     }
     assert_eq!(count("none"), 0, "the session itself is nothing that was asked");
-    let (get, denied) = (count("get"), Verdict::Denied(Denial::NotFound, String::new()));
+    let (get, denied) = (count("get"), Verdict::Denied(RequestErrorKind::NotFound, String::new()));
     assert_eq!(get, 1);
     assert!(told.iter().any(|account| {
         std::mem::discriminant(&account.verdict) == std::mem::discriminant(&denied)
@@ -104,7 +104,7 @@ fn a_session_is_one_however_much_is_asked_in_it_and_goes_when_its_owner_does() {
     let host = Host::start(|service| service.max_sessions = 1).in_session();
     (0..30).for_each(|_| _ = host.stat("").unwrap());
     let other = host.client(host.rendezvous.clone());
-    assert_eq!(denial(other.stat("")), Denial::Busy);
+    assert_eq!(denial(other.stat("")), RequestErrorKind::Busy);
     host.session.as_ref().unwrap().close();
     let start = Instant::now();
     while other.stat("").is_err() {
@@ -124,7 +124,7 @@ fn a_session_is_one_however_much_is_asked_in_it_and_goes_when_its_owner_does() {
 }
 
 #[test]
-fn nobody_asks_more_at_once_in_a_session_than_may_be() {
+fn a_session_has_a_bounded_number_of_requests_at_once() {
     let host = Host::start(|_| {}).in_session();
     fs::write(host.root("f"), "x").unwrap();
     host.stat("f").unwrap();
@@ -155,7 +155,7 @@ fn nobody_asks_more_at_once_in_a_session_than_may_be() {
 }
 
 #[test]
-fn a_server_that_is_started_anew_is_asked_anew() {
+fn a_restarted_server_is_asked_again() {
     let (mut port, mut known) = (0, None);
     for round in 0..3 {
         let host = Host::start_at(port, |service| service.secret = Some(Secret([5; 32])));
@@ -166,7 +166,7 @@ fn a_server_that_is_started_anew_is_asked_anew() {
         // The session of the first one's client goes on with the others.
         let session =
             &*known.get_or_insert_with(|| Session::new(host.rendezvous.clone(), &host.options));
-        let server = Server { session: Some(session), ..host.server() };
+        let server = Client { session: Some(session), ..host.server() };
         assert_eq!(server.stat(b"f", &mut Deaf).unwrap().length, round as u64 + 1);
         server.make_directory(b"d", false, &mut Deaf).unwrap();
     }
@@ -176,7 +176,8 @@ fn a_server_that_is_started_anew_is_asked_anew() {
 fn a_key_that_is_taken_away_asks_nothing_more_in_a_session_that_stands() {
     let key = |number| StaticKey::from_bytes([number; 32]);
     let directory = tempfile::tempdir().unwrap();
-    let (members, _) = Members::new(key(9), vec![(key(1).public(), Grant::new(directory.path()))]);
+    let (members, _) =
+        AuthorizedClients::new(key(9), vec![(key(1).public(), Permissions::new(directory.path()))]);
     let keys = members.clone();
     let host = Host::start(move |service| service.members = Some(keys));
     let client = host.client(host.calling(key(1), key(9).public())).in_session();
@@ -187,7 +188,7 @@ fn a_key_that_is_taken_away_asks_nothing_more_in_a_session_that_stands() {
         let asked = client.stat("");
         let error = asked.expect_err("the key is gone");
         // At first the branch is refused; then the session is over, and no other opens.
-        if !matches!(error, Error::Denied { what: Denial::Forbidden, .. }) {
+        if !matches!(error, Error::Denied { what: RequestErrorKind::Forbidden, .. }) {
             assert!(matches!(error, Error::Connect { .. } | Error::Ended(_)), "{error:?}");
             break;
         }
@@ -201,34 +202,34 @@ fn a_key_that_is_taken_away_asks_nothing_more_in_a_session_that_stands() {
 fn a_refused_session_says_why_and_is_closed_at_once() {
     let key = |number| StaticKey::from_bytes([number; 32]);
     let directory = tempfile::tempdir().unwrap();
-    let mut grant = Grant::new(directory.path());
-    grant.expires = Some(SystemTime::UNIX_EPOCH);
-    let (members, _) = Members::new(key(9), vec![(key(1).public(), grant)]);
+    let mut permissions = Permissions::new(directory.path());
+    permissions.expires = Some(SystemTime::UNIX_EPOCH);
+    let (members, _) = AuthorizedClients::new(key(9), vec![(key(1).public(), permissions)]);
     let expired = Host::start(|service| service.members = Some(members));
     let full = Host::start(|service| service.max_sessions = 1).in_session();
     full.stat("").unwrap();
     let calls = [
-        (expired.calling(key(1), key(9).public()), &expired, Denial::Forbidden),
-        (full.rendezvous.clone(), &full, Denial::Busy),
+        (expired.calling(key(1), key(9).public()), &expired, RequestErrorKind::Forbidden),
+        (full.rendezvous.clone(), &full, RequestErrorKind::Busy),
     ];
     for (rendezvous, host, expected) in calls {
         let mut client = host.client(rendezvous);
         client.options.death_timer = Duration::from_secs(60);
         for attempt in 0..30 {
             let session = Session::new(client.rendezvous.clone(), &client.options);
-            let server = Server { session: Some(&session), ..client.server() };
+            let server = Client { session: Some(&session), ..client.server() };
             let start = Instant::now();
             let denied = match attempt % 2 {
                 0 => server.stat(b"", &mut Deaf).map(drop),
                 _ => server.make_directory(b"d", false, &mut Deaf).map(drop),
             };
             // A session that has been idle makes room after a while: then it is not refused.
-            let done = expected == Denial::Busy && denied.is_ok();
+            let done = expected == RequestErrorKind::Busy && denied.is_ok();
             assert!(done || denial(denied) == expected, "attempt {attempt}");
             session.close();
             let took = start.elapsed();
             assert!(took < Duration::from_secs(30), "attempt {attempt} took {took:?}");
-            if expected == Denial::Busy {
+            if expected == RequestErrorKind::Busy {
                 full.stat("").unwrap();
             }
         }
@@ -266,7 +267,7 @@ fn however_much_is_put_at_once_in_a_session_all_of_it_comes() {
     for path in ["d", "", "/"] {
         for source in [Source::path(&here), Source::reader("own", Cursor::new("x"))] {
             let put = host.server().put_file(source, path.as_bytes(), &mut Deaf);
-            assert_eq!(denial(put), Denial::IsADirectory, "{path}");
+            assert_eq!(denial(put), RequestErrorKind::IsADirectory, "{path}");
         }
     }
     assert!(host.server().put_file(Source::path(&here), b"d/x", &mut Deaf).unwrap().verified);

@@ -12,9 +12,9 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netblt::serve::remote::{Fetch, Server};
+use netblt::serve::client::{Client, Fetch};
 use netblt::serve::{Service, Verdict};
-use netblt::{Cancel, Denial, Destination, Error, Rendezvous, Selection};
+use netblt::{Cancel, Destination, Error, Rendezvous, RequestErrorKind, Selection};
 
 use netblt_proto::api::Reason;
 use serving::{Deaf, Host, bytes, denial};
@@ -106,7 +106,7 @@ fn sixty_four_at_once_are_all_served_and_alike() {
                     let path = b"file".to_vec();
                     let fetch =
                         Fetch { path, name: "file".into(), trees: false, bytes: None, data: None };
-                    let server = Server { options, ..host.server() };
+                    let server = Client { options, ..host.server() };
                     let summary = server.get(&fetch, Destination::writer(sink), &mut Deaf);
                     (summary, digests.recv())
                 })
@@ -126,7 +126,7 @@ fn sixty_four_at_once_are_all_served_and_alike() {
 }
 
 #[test]
-fn who_comes_when_it_is_full_is_told_to_come_later() {
+fn a_client_of_a_full_server_is_refused_as_busy() {
     let host = Host::start(|service| service.max_sessions = 1);
     fs::write(host.root("file"), bytes(64 << 20, 3)).unwrap();
     thread::scope(|scope| {
@@ -134,7 +134,7 @@ fn who_comes_when_it_is_full_is_told_to_come_later() {
         let stop = cancel.clone();
         let (begun, has_begun) = std::sync::mpsc::channel();
         let long = scope.spawn(move || {
-            let server = Server { cancel: &cancel, ..first.server() };
+            let server = Client { cancel: &cancel, ..first.server() };
             let path = b"file".to_vec();
             let fetch = Fetch { path, name: "file".into(), trees: false, bytes: None, data: None };
             // A reader that takes its time keeps the place taken.
@@ -143,7 +143,7 @@ fn who_comes_when_it_is_full_is_told_to_come_later() {
         has_begun.recv().unwrap();
         let denied = host.stat("file").unwrap_err();
         let Error::Denied { what, .. } = &denied else { panic!("{denied:?}") };
-        assert!(*what == Denial::Busy && what.is_passing() && denied.is_retryable());
+        assert!(*what == RequestErrorKind::Busy && what.is_passing() && denied.is_retryable());
         stop.cancel();
         assert!(long.join().unwrap().is_err());
     });
@@ -197,10 +197,10 @@ fn bad_clients_leave_the_others_at_peace() {
         scope.spawn(move || {
             while !over.load(Ordering::Relaxed) {
                 let cancel = Cancel::default();
-                let server = Server { cancel: &cancel, ..host.server() };
+                let server = Client { cancel: &cancel, ..host.server() };
                 let path = b"file".to_vec();
                 let fetch = Fetch { path, name: "x".into(), trees: false, bytes: None, data: None };
-                cancel.hurry();
+                cancel.abort();
                 let _ = server.get(&fetch, Destination::writer(std::io::sink()), &mut Deaf);
             }
         });
@@ -243,11 +243,11 @@ fn bad_clients_leave_the_others_at_peace() {
         }
         over.store(true, Ordering::Relaxed);
     });
-    assert_eq!(denial(host.stat("x")), Denial::NotFound);
+    assert_eq!(denial(host.stat("x")), RequestErrorKind::NotFound);
 }
 
 #[test]
-fn a_server_that_is_to_stop_serves_to_the_end_and_nobody_else() {
+fn a_stopping_server_finishes_transfers_and_begins_none() {
     let host = Host::start(|_| {});
     fs::write(host.root("file"), bytes(8 << 20, 5)).unwrap();
     let (read, write) = std::io::pipe().unwrap();
@@ -262,7 +262,7 @@ fn a_server_that_is_to_stop_serves_to_the_end_and_nobody_else() {
         let mut read = read;
         std::io::Read::read_exact(&mut read, &mut [0; 1000]).unwrap();
         host.cancel.cancel();
-        assert_eq!(denial(host.stat("file")), Denial::Busy);
+        assert_eq!(denial(host.stat("file")), RequestErrorKind::Busy);
         let rest = scope.spawn(move || std::io::copy(&mut read, &mut std::io::sink()));
         assert!(long.join().unwrap().unwrap().verified);
         assert_eq!(rest.join().unwrap().unwrap(), (8 << 20) - 1000);
@@ -292,8 +292,10 @@ fn all_together_keep_to_the_rate() {
     // takes three, of which a grant's rate is not yet known in the first.
     let rate = Some(netblt::Rate::from_bytes_per_second(8_000_000));
     let least = Duration::from_millis(1500);
-    let ways: [fn(&mut Service, Option<netblt::Rate>); 2] =
-        [|service, rate| service.max_rate = rate, |service, rate| service.grant.max_rate = rate];
+    let ways: [fn(&mut Service, Option<netblt::Rate>); 2] = [
+        |service, rate| service.max_rate = rate,
+        |service, rate| service.permissions.max_rate = rate,
+    ];
     for capped in ways {
         let host = Host::start(|service| capped(service, rate));
         fs::write(host.root("file"), bytes(8 << 20, 6)).unwrap();
@@ -310,8 +312,8 @@ fn all_together_keep_to_the_rate() {
 
 #[test]
 fn a_grant_has_its_own_number_of_sessions() {
-    let host = Host::start(|service| service.grant.max_sessions = Some(0));
-    assert_eq!(denial(host.stat("")), Denial::Busy);
-    let host = Host::start(|service| service.grant.max_sessions = Some(1));
+    let host = Host::start(|service| service.permissions.max_sessions = Some(0));
+    assert_eq!(denial(host.stat("")), RequestErrorKind::Busy);
+    let host = Host::start(|service| service.permissions.max_sessions = Some(1));
     assert!(host.stat("").is_ok());
 }

@@ -10,9 +10,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netblt::serve::remote::{Fetch, Server, into_directory};
-use netblt::serve::{Grant, Members, Service};
-use netblt::{Cancel, Control, Denial, Error, Observer, StaticKey};
+use netblt::serve::client::{Client, Fetch, into_directory};
+use netblt::serve::{AuthorizedClients, Permissions, Service};
+use netblt::{Cancel, Control, Error, Observer, RequestErrorKind, StaticKey};
 
 use serving::{Deaf, Host, bytes};
 
@@ -23,9 +23,9 @@ fn static_key(number: u8) -> StaticKey {
 /// A server that lets in the keys 1 and 2.
 fn host(change: impl FnOnce(&mut Service)) -> Host {
     Host::start(|service: &mut Service| {
-        let grant = Grant::new(service.grant.root.clone());
-        let clients = (1..=2).map(|number| (static_key(number).public(), grant.clone()));
-        let (members, _) = Members::new(static_key(9), clients.collect());
+        let permissions = Permissions::new(service.permissions.root.clone());
+        let clients = (1..=2).map(|number| (static_key(number).public(), permissions.clone()));
+        let (members, _) = AuthorizedClients::new(static_key(9), clients.collect());
         service.members = Some(members);
         change(service);
     })
@@ -50,7 +50,7 @@ fn take_nothing(client: &Host, path: &str, over: &Cancel) -> Result<(), Error> {
     control.pause();
     let mut options = client.options.clone();
     options.control = Some(control);
-    let server = Server { options: &options, cancel: over, ..client.server() };
+    let server = Client { options: &options, cancel: over, ..client.server() };
     let to = tempfile::tempdir().unwrap();
     let fetch =
         Fetch { path: path.into(), name: "tree".into(), trees: true, bytes: None, data: None };
@@ -62,7 +62,7 @@ struct Ends<'a>(&'a Cancel);
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
-        self.0.hurry();
+        self.0.abort();
     }
 }
 
@@ -78,7 +78,7 @@ fn nothing_is_done_before_there_is_a_buffer_for_the_answer() {
     thread::scope(|scope| {
         let (client, options) = (&client, &options);
         scope.spawn(move || {
-            let server = Server { options, ..client.server() };
+            let server = Client { options, ..client.server() };
             let made = server.make_directory(b"made", false, &mut Connects(connected));
             assert_eq!(made.unwrap(), 1);
         });
@@ -93,7 +93,7 @@ fn nothing_is_done_before_there_is_a_buffer_for_the_answer() {
 
 /// Eight sessions may ask 64 things at once, which is what one session may.
 #[test]
-fn who_asks_much_and_takes_nothing_makes_room_for_others() {
+fn a_client_with_many_stalled_requests_makes_room_for_others() {
     let host = host(|service| service.max_sessions = 8);
     fs::create_dir(host.root("tree")).unwrap();
     fs::write(host.root("tree/f"), bytes(1 << 20, 1)).unwrap();
@@ -110,9 +110,10 @@ fn who_asks_much_and_takes_nothing_makes_room_for_others() {
             scope.spawn(move || {
                 // A request that was ended to make room is asked again, so that there are always
                 // more than may be, however slowly the threads begin.
-                while !over.is_hurried() && !busy.load(Ordering::Relaxed) {
+                while !over.is_aborting() && !busy.load(Ordering::Relaxed) {
                     let denied = take_nothing(client, "tree", over);
-                    let is_busy = matches!(denied, Err(Error::Denied { what: Denial::Busy, .. }));
+                    let is_busy =
+                        matches!(denied, Err(Error::Denied { what: RequestErrorKind::Busy, .. }));
                     busy.fetch_or(is_busy, Ordering::Relaxed);
                     thread::sleep(Duration::from_millis(20));
                 }
@@ -125,7 +126,7 @@ fn who_asks_much_and_takes_nothing_makes_room_for_others() {
         let to = tempfile::tempdir().unwrap();
         // What was ended to make room counts until its thread has ended.
         wait(|| match other.get("tree", to.path()) {
-            Err(Error::Denied { what: Denial::Busy, .. }) => false,
+            Err(Error::Denied { what: RequestErrorKind::Busy, .. }) => false,
             done => done.unwrap().verified,
         });
     });

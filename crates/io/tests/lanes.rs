@@ -42,7 +42,7 @@ fn counts(summary: &Summary) -> Vec<u64> {
 }
 
 #[test]
-fn a_tree_arrives_over_three_lanes_whoever_listens() {
+fn a_tree_arrives_over_three_lanes_whichever_end_listens() {
     for sender_listens in [true, false] {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let tree = from.path().join("tree");
@@ -140,7 +140,7 @@ fn a_transfer_that_pauses_goes_on_over_all_lanes() {
 }
 
 #[test]
-fn what_a_lost_lane_had_goes_over_the_others() {
+fn buffers_of_a_lost_lane_go_over_the_others() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     // For as long as a lane takes to be given up, and more.
     let content = bytes(8 * BYTES, 6);

@@ -23,7 +23,7 @@ fn directory(path: &Path) -> Destination {
 }
 
 #[test]
-fn a_file_arrives_whoever_listens() {
+fn a_file_arrives_whichever_end_listens() {
     for sender_listens in [true, false] {
         let (from, to) = places();
         let content = bytes(5_000_000, 1);
@@ -190,7 +190,7 @@ impl std::io::Read for Slow {
 }
 
 #[test]
-fn a_trace_tells_when_the_disk_is_waited_for() {
+fn a_trace_shows_when_the_disk_is_waited_for() {
     let (place, to) = places();
     let mut options = options();
     options.trace = Some(place.path().join("trace"));

@@ -10,9 +10,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use netblt::serve::remote::{Joined, RangeLabels, Server};
-use netblt::serve::{Account, Sort};
-use netblt::{Cancel, Denial, Error, FileRange, Observer, OnFile, Options, Overwrite, Progress};
+use netblt::serve::client::{Client, Joined, RangeLabels};
+use netblt::serve::{AuditRecord, EntryType};
+use netblt::{
+    Cancel, Error, FileRange, Observer, OnFile, Options, Overwrite, Progress, RequestErrorKind,
+};
 use netblt::{Summary, digest_of_ranges};
 
 use serving::{Deaf, Host, bytes, denial};
@@ -43,7 +45,7 @@ fn put(
     let mut options = host.options.clone();
     options.on_file = Some(OnFile::new(move |sum| *hears.lock().unwrap() = sum.blake3));
     change(&mut options);
-    let server = Server { options: &options, ..host.server() };
+    let server = Client { options: &options, ..host.server() };
     let summary = server.put_range((path.clone(), range), labels(range), b"in", &mut Deaf)?;
     let value = *told.lock().unwrap();
     Ok((summary, value))
@@ -52,7 +54,7 @@ fn put(
 fn join(host: &Host, to: &str, total: u64, replace: bool) -> Result<(), Error> {
     let mut options = host.options.clone();
     options.overwrite = if replace { Overwrite::Always } else { Overwrite::Never };
-    let server = Server { options: &options, ..host.server() };
+    let server = Client { options: &options, ..host.server() };
     let (to, modified) = (to.as_bytes(), (1_000_000_000, 7));
     let joined = Joined { to, label: FILE, total, bytes: MIB, mode: 0o640, modified };
     server.join(b"in", &joined, &mut Deaf)
@@ -66,9 +68,9 @@ fn a_file_comes_in_ranges_at_the_same_time() {
     let (path, content) = source(&one, total);
     // Another server of the same directory.
     let root = one.root("");
-    let other = Host::start(move |service| service.grant.root = root);
+    let other = Host::start(move |service| service.permissions.root = root);
     let all: Vec<FileRange> = FileRange::all(total, MIB).collect();
-    assert_eq!(denial(join(&one, "in/deep/f", total, false)), Denial::NotFound);
+    assert_eq!(denial(join(&one, "in/deep/f", total, false)), RequestErrorKind::NotFound);
     let values: Vec<[u8; 32]> = thread::scope(|scope| {
         let host = |at| if at % 2 == 0 { &one } else { &other };
         let path = &path;
@@ -89,19 +91,19 @@ fn a_file_comes_in_ranges_at_the_same_time() {
     assert_eq!(one.names("in"), ["deep"]);
     // What is in the way stays, and the ranges do.
     fs::write(one.root("in/deep/f"), "before").unwrap();
-    assert_eq!(denial(join(&one, "in/deep/f", total, false)), Denial::Exists);
+    assert_eq!(denial(join(&one, "in/deep/f", total, false)), RequestErrorKind::Exists);
     assert_eq!(fs::read(one.root("in/deep/f")).unwrap(), b"before");
     // Again what is there already, and another length than they have.
     assert_eq!(put(&other, (&path, all[2]), |_| {}).unwrap().1, values[2]);
-    assert_eq!(denial(join(&one, "in/deep/f", total - 1, true)), Denial::NotFound);
+    assert_eq!(denial(join(&one, "in/deep/f", total - 1, true)), RequestErrorKind::NotFound);
     join(&other, "in/deep/f", total, true).unwrap();
     assert_eq!(fs::read(one.root("in/deep/f")).unwrap(), content);
     let made = fs::metadata(one.root("in/deep/f")).unwrap();
     assert_eq!((made.mode() & 0o777, made.nlink()), (0o640, 1));
     assert_eq!((made.mtime(), made.mtime_nsec()), (1_000_000_000, 7));
     assert_eq!(fs::read_dir(one.root("in")).unwrap().count(), 1);
-    assert_eq!(denial(join(&one, "in/deep/g", total, true)), Denial::NotFound);
-    let is_join = |account: &Account| account.request == "join" && account.path == b"in";
+    assert_eq!(denial(join(&one, "in/deep/g", total, true)), RequestErrorKind::NotFound);
+    let is_join = |account: &AuditRecord| account.request == "join" && account.path == b"in";
     other.accounts(|told| told.iter().any(is_join));
 }
 
@@ -117,7 +119,7 @@ impl Observer for Stops<'_> {
 }
 
 #[test]
-fn a_range_is_gone_on_with_and_can_be_taken_away() {
+fn a_range_is_resumed_and_can_be_removed() {
     let host = Host::start(|_| {});
     fs::create_dir(host.root("in")).unwrap();
     let total = 48 * MIB;
@@ -128,14 +130,15 @@ fn a_range_is_gone_on_with_and_can_be_taken_away() {
     options.policy =
         netblt::Policy::Fair { ceiling: Some(netblt::Rate::from_bits_per_second(400_000_000)) };
     let cancel = Cancel::default();
-    let server = Server { options: &options, cancel: &cancel, ..host.server() };
+    let server = Client { options: &options, cancel: &cancel, ..host.server() };
     let mut stops = Stops(6 * MIB, &cancel);
     let stopped = server.put_range((path.clone(), range), labels(range), b"in", &mut stops);
     assert!(stopped.is_err());
-    assert_eq!(denial(join(&host, "in/f", total, true)), Denial::NotFound);
+    assert_eq!(denial(join(&host, "in/f", total, true)), RequestErrorKind::NotFound);
     // The server may be about to write down what it has.
-    let busy =
-        |came: &Result<_, Error>| matches!(came, Err(Error::Denied { what: Denial::Busy, .. }));
+    let busy = |came: &Result<_, Error>| {
+        matches!(came, Err(Error::Denied { what: RequestErrorKind::Busy, .. }))
+    };
     let again = loop {
         let came = put(&host, (&path, range), |_| {});
         if !busy(&came) {
@@ -150,23 +153,23 @@ fn a_range_is_gone_on_with_and_can_be_taken_away() {
     assert!(whole[..16 << 20].iter().all(|byte| *byte == 0));
     // The directory is nobody's business, but may be removed as what it is.
     let leaf = format!("in/.netblt-ranges-{}", "09".repeat(32));
-    assert_eq!(denial(host.stat(&leaf)), Denial::Forbidden);
+    assert_eq!(denial(host.stat(&leaf)), RequestErrorKind::Forbidden);
     let inside = format!("{leaf}/whole");
     let gone = host.server().remove(inside.as_bytes(), (false, true), &mut Deaf);
-    assert_eq!(denial(gone), Denial::Forbidden);
+    assert_eq!(denial(gone), RequestErrorKind::Forbidden);
     host.server().remove(leaf.as_bytes(), (false, true), &mut Deaf).unwrap();
     assert!(!own.exists());
-    assert_eq!(denial(join(&host, "in/f", total, true)), Denial::NotFound);
+    assert_eq!(denial(join(&host, "in/f", total, true)), RequestErrorKind::NotFound);
 }
 
 #[test]
-fn whoever_may_not_write_puts_no_range() {
-    let host = Host::start(|service| service.grant.write = false);
+fn a_range_without_write_permission_is_refused() {
+    let host = Host::start(|service| service.permissions.write = false);
     fs::create_dir(host.root("in")).unwrap();
     let (path, _) = source(&host, 3 * MIB);
     let range = FileRange { offset: 0, length: MIB, total: 3 * MIB };
-    assert_eq!(denial(put(&host, (&path, range), |_| {})), Denial::Forbidden);
-    assert_eq!(denial(join(&host, "in/f", 3 * MIB, true)), Denial::Forbidden);
+    assert_eq!(denial(put(&host, (&path, range), |_| {})), RequestErrorKind::Forbidden);
+    assert_eq!(denial(join(&host, "in/f", 3 * MIB, true)), RequestErrorKind::Forbidden);
     assert_eq!(fs::read_dir(host.root("in")).unwrap().count(), 0);
 }
 
@@ -184,10 +187,14 @@ fn a_file_that_has_changed_is_not_sent_in_ranges() {
     let range = FileRange { offset: 0, length: MIB, total: 3 * MIB };
     let labels = labels(range);
     let nowhere = host.server().put_range((path.clone(), range), labels, b"none", &mut Deaf);
-    assert_eq!(denial(nowhere), Denial::NotFound);
+    assert_eq!(denial(nowhere), RequestErrorKind::NotFound);
     std::os::unix::fs::symlink("..", host.root("out")).unwrap();
     let out = host.server().put_range((path, range), labels, b"out", &mut Deaf);
-    assert!(matches!(denial(out), Denial::NotADirectory | Denial::Failed | Denial::Forbidden));
-    let sorts: Vec<Sort> = host.list("").unwrap().into_iter().map(|entry| entry.sort).collect();
-    assert_eq!(sorts, [Sort::Directory, Sort::Link]);
+    assert!(matches!(
+        denial(out),
+        RequestErrorKind::NotADirectory | RequestErrorKind::Failed | RequestErrorKind::Forbidden
+    ));
+    let sorts: Vec<EntryType> =
+        host.list("").unwrap().into_iter().map(|entry| entry.sort).collect();
+    assert_eq!(sorts, [EntryType::Directory, EntryType::Link]);
 }

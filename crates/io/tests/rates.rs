@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netblt::serve::remote::{Fetch, Server};
-use netblt::serve::{Grant, Members, Service};
+use netblt::serve::client::{Client, Fetch};
+use netblt::serve::{AuthorizedClients, Permissions, Service};
 use netblt::{Cancel, Destination, Rate, StaticKey};
 
 use serving::{Deaf, Host, bytes};
@@ -25,10 +25,10 @@ fn static_key(number: u8) -> StaticKey {
 /// A server that lets in the keys 1 and 2, each with this rate, if it is one.
 fn host(total: Option<Rate>, each: Option<Rate>) -> Host {
     Host::start(|service: &mut Service| {
-        let mut grant = Grant::new(service.grant.root.clone());
-        grant.max_rate = each;
-        let clients = (1..=2).map(|number| (static_key(number).public(), grant.clone()));
-        let (members, none) = Members::new(static_key(9), clients.collect());
+        let mut permissions = Permissions::new(service.permissions.root.clone());
+        permissions.max_rate = each;
+        let clients = (1..=2).map(|number| (static_key(number).public(), permissions.clone()));
+        let (members, none) = AuthorizedClients::new(static_key(9), clients.collect());
         assert!(none.is_empty());
         (service.members, service.max_rate) = (Some(members), total);
     })
@@ -64,7 +64,7 @@ fn least(bytes: u64, rate: Rate) -> Duration {
 }
 
 #[test]
-fn a_keys_rate_bounds_what_is_put_in_one_session_at_once() {
+fn a_keys_rate_bounds_its_uploads_in_one_session() {
     let rate = Rate::from_bits_per_second(20_000_000);
     let host = host(None, Some(rate));
     let client = as_key(&host, 1).in_session();
@@ -101,7 +101,7 @@ fn a_keys_rate_bounds_one_put_after_the_other() {
 }
 
 #[test]
-fn a_servers_rate_bounds_what_all_put_and_fetch() {
+fn a_servers_rate_bounds_all_uploads_and_downloads() {
     let rate = Rate::from_bits_per_second(20_000_000);
     let host = host(Some(rate), None);
     fs::write(host.root("file"), bytes(2 << 20, 6)).unwrap();
@@ -174,13 +174,13 @@ fn counted(client: &Host, name: &str, (count, over): (&AtomicU64, &AtomicBool)) 
     thread::scope(|scope| {
         let cancel = &cancel;
         scope.spawn(move || {
-            let server = Server { cancel, ..client.server() };
+            let server = Client { cancel, ..client.server() };
             let _ = server.get(&fetch, Destination::writer(write), &mut Deaf);
         });
         let _ = std::io::copy(&mut read, &mut Count { bytes: count, over });
         drop(read);
         if over.load(Ordering::Relaxed) {
-            cancel.hurry();
+            cancel.abort();
         }
     });
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use netblt::serve::{Grant, Members};
+use netblt::serve::{AuthorizedClients, Permissions};
 use netblt::{Selection, StaticKey};
 
 use serving::{Deaf, Host};
@@ -22,10 +22,12 @@ fn key(number: u8) -> StaticKey {
 fn host(roots: impl FnOnce(&Path) -> Vec<std::path::PathBuf>) -> (Host, Vec<Host>) {
     let mut members = None;
     let host = Host::start(|service| {
-        let roots = roots(&service.grant.root);
-        let grants = [service.grant.root.clone()].into_iter().chain(roots).map(Grant::new);
-        let clients = (1..).zip(grants).map(|(number, grant)| (key(number).public(), grant));
-        members = Some(Members::new(key(99), clients.collect()).0);
+        let roots = roots(&service.permissions.root);
+        let permissions =
+            [service.permissions.root.clone()].into_iter().chain(roots).map(Permissions::new);
+        let clients =
+            (1..).zip(permissions).map(|(number, permissions)| (key(number).public(), permissions));
+        members = Some(AuthorizedClients::new(key(99), clients.collect()).0);
         service.members.clone_from(&members);
     });
     let members = members.unwrap();

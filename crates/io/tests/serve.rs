@@ -11,9 +11,9 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use netblt::serve::remote::{Fetch, Server, into_directory};
-use netblt::serve::{Account, Grant, Members, Sort, Verdict};
-use netblt::{Denial, Destination, Error, Overwrite, Selection, Source, StaticKey};
+use netblt::serve::client::{Client, Fetch, into_directory};
+use netblt::serve::{AuditRecord, AuthorizedClients, EntryType, Permissions, Verdict};
+use netblt::{Destination, Error, Overwrite, RequestErrorKind, Selection, Source, StaticKey};
 
 use serving::{Deaf, Host, bytes, denial};
 
@@ -36,10 +36,10 @@ fn files_and_trees_come_and_go() {
     assert_eq!(host.names("a/b"), ["one", "tree", "two"]);
     assert!(host.put(&[&at("tree")], "copy").unwrap().verified);
     assert_eq!(fs::read(host.root("copy/sub/deep")).unwrap(), bytes(3_000_000, 1));
-    assert_eq!(denial(host.put(&[&at("one"), &at("two")], "none")), Denial::NotFound);
-    assert_eq!(denial(host.put(&[&at("one")], "none/x")), Denial::NotFound);
-    assert_eq!(denial(host.put(&[&at("one")], "renamed")), Denial::Exists);
-    assert_eq!(denial(host.put(&[&at("tree")], "renamed")), Denial::NotADirectory);
+    assert_eq!(denial(host.put(&[&at("one"), &at("two")], "none")), RequestErrorKind::NotFound);
+    assert_eq!(denial(host.put(&[&at("one")], "none/x")), RequestErrorKind::NotFound);
+    assert_eq!(denial(host.put(&[&at("one")], "renamed")), RequestErrorKind::Exists);
+    assert_eq!(denial(host.put(&[&at("tree")], "renamed")), RequestErrorKind::NotADirectory);
 
     // And back.
     fs::create_dir(at("back")).unwrap();
@@ -57,33 +57,36 @@ fn files_and_trees_come_and_go() {
         data: None,
     };
     let into = into_directory(at("back"));
-    assert_eq!(denial(host.server().get(&plain, into, &mut Deaf)), Denial::IsADirectory);
-    assert_eq!(denial(host.get("nothing", &at("back"))), Denial::NotFound);
+    assert_eq!(denial(host.server().get(&plain, into, &mut Deaf)), RequestErrorKind::IsADirectory);
+    assert_eq!(denial(host.get("nothing", &at("back"))), RequestErrorKind::NotFound);
 
     // What is there.
     let entry = host.stat("renamed").unwrap();
-    assert_eq!((entry.sort, entry.length), (Sort::File, 5_000_000));
-    assert_eq!(host.stat("").unwrap().sort, Sort::Directory);
-    assert_eq!(host.stat("copy/link").unwrap().sort, Sort::Link);
-    assert_eq!(denial(host.stat("nothing")), Denial::NotFound);
+    assert_eq!((entry.sort, entry.length), (EntryType::File, 5_000_000));
+    assert_eq!(host.stat("").unwrap().sort, EntryType::Directory);
+    assert_eq!(host.stat("copy/link").unwrap().sort, EntryType::Link);
+    assert_eq!(denial(host.stat("nothing")), RequestErrorKind::NotFound);
     assert_eq!(host.list("renamed").unwrap()[0].name, b"renamed");
 
     // Removing.
     let remove = |path: &str, how| host.server().remove(path.as_bytes(), how, &mut Deaf);
-    assert_eq!(denial(remove("copy", (false, false))), Denial::IsADirectory);
-    assert_eq!(denial(remove("copy", (true, false))), Denial::NotEmpty);
+    assert_eq!(denial(remove("copy", (false, false))), RequestErrorKind::IsADirectory);
+    assert_eq!(denial(remove("copy", (true, false))), RequestErrorKind::NotEmpty);
     assert_eq!(remove("copy", (false, true)).unwrap(), 4);
     assert_eq!(remove("renamed", (false, false)).unwrap(), 1);
-    assert_eq!(denial(remove("renamed", (false, false))), Denial::NotFound);
-    assert_eq!(denial(remove("", (false, true))), Denial::Forbidden);
-    assert_eq!(denial(host.server().make_directory(b"a", false, &mut Deaf)), Denial::Exists);
+    assert_eq!(denial(remove("renamed", (false, false))), RequestErrorKind::NotFound);
+    assert_eq!(denial(remove("", (false, true))), RequestErrorKind::Forbidden);
+    assert_eq!(
+        denial(host.server().make_directory(b"a", false, &mut Deaf)),
+        RequestErrorKind::Exists
+    );
     assert_eq!(host.names(""), ["a"]);
 
     // Nothing is left of all that, and everything is in the book.
     let left = fs::read_dir(host.root("")).unwrap().count();
     assert_eq!(left, 1);
-    let renamed = |account: &Account| account.path == b"renamed" && account.request == "put";
-    let data = |account: &Account| account.request == "receive";
+    let renamed = |account: &AuditRecord| account.path == b"renamed" && account.request == "put";
+    let data = |account: &AuditRecord| account.request == "receive";
     let told = host.accounts(|told| told.iter().any(renamed) && told.iter().any(data));
     assert_eq!(told.iter().find(|account| renamed(account)).unwrap().verdict, Verdict::Done);
     let data = told.iter().find(|account| data(account)).unwrap();
@@ -166,16 +169,16 @@ fn nothing_outside_is_reached_by_name_or_link() {
     }
     // An absolute path is one beneath the root.
     let absolute = out.join("secret");
-    assert_eq!(denial(host.stat(absolute.to_str().unwrap())), Denial::NotFound);
+    assert_eq!(denial(host.stat(absolute.to_str().unwrap())), RequestErrorKind::NotFound);
     for path in ["up/secret", "../secret", "up/root"] {
         assert!(host.server().remove(path.as_bytes(), (true, true), &mut Deaf).is_err(), "{path}");
         assert!(host.server().make_directory(path.as_bytes(), true, &mut Deaf).is_err(), "{path}");
         assert!(host.stat(path).is_err(), "{path}");
     }
     assert!(host.list("up/root").is_err());
-    assert_eq!(host.list("up").unwrap()[0].sort, Sort::Link);
+    assert_eq!(host.list("up").unwrap()[0].sort, EntryType::Link);
     // A link itself is seen and removed, and what it leads to stays.
-    assert_eq!(host.stat("up").unwrap().sort, Sort::Link);
+    assert_eq!(host.stat("up").unwrap().sort, EntryType::Link);
     assert_eq!(host.server().remove(b"up", (true, true), &mut Deaf).unwrap(), 1);
     // A tree with links in it goes as it is; removing one follows none.
     symlink(&out, host.root("dir/away")).unwrap();
@@ -185,7 +188,7 @@ fn nothing_outside_is_reached_by_name_or_link() {
     // What a file is put over is replaced, not what a link in its place leads to.
     let mut options = host.options.clone();
     options.overwrite = Overwrite::Always;
-    let server = Server { options: &options, ..host.server() };
+    let server = Client { options: &options, ..host.server() };
     let selection = Selection::from(vec![here.path().join("f")]);
     let _ = server.put(selection, b"link", &mut Deaf);
     assert_eq!(fs::read(out.join("secret")).unwrap(), b"outside");
@@ -193,38 +196,41 @@ fn nothing_outside_is_reached_by_name_or_link() {
     // What transfers keep is not shown, nor given away, nor taken.
     fs::create_dir(host.root(".netblt-partial")).unwrap();
     fs::write(host.root(".netblt-partial/journal"), "x").unwrap();
-    assert_eq!(denial(host.get(".netblt-partial", here.path())), Denial::Forbidden);
-    assert_eq!(denial(host.stat(".netblt-partial/journal")), Denial::Forbidden);
+    assert_eq!(denial(host.get(".netblt-partial", here.path())), RequestErrorKind::Forbidden);
+    assert_eq!(denial(host.stat(".netblt-partial/journal")), RequestErrorKind::Forbidden);
     assert!(!host.names("").contains(&".netblt-partial".to_owned()));
 }
 
 #[test]
-fn what_is_not_allowed_is_not_done() {
+fn requests_without_permission_are_refused() {
     let here = tempfile::tempdir().unwrap();
     fs::write(here.path().join("f"), b"x").unwrap();
-    let host = Host::start(|service| service.grant.write = false);
+    let host = Host::start(|service| service.permissions.write = false);
     fs::write(host.root("there"), "x").unwrap();
     assert!(host.get("there", here.path()).unwrap().verified);
-    assert_eq!(denial(host.put(&[&here.path().join("f")], "new")), Denial::Forbidden);
-    assert_eq!(denial(host.server().make_directory(b"d", true, &mut Deaf)), Denial::Forbidden);
+    assert_eq!(denial(host.put(&[&here.path().join("f")], "new")), RequestErrorKind::Forbidden);
+    assert_eq!(
+        denial(host.server().make_directory(b"d", true, &mut Deaf)),
+        RequestErrorKind::Forbidden
+    );
     let removed = host.server().remove(b"there", (false, false), &mut Deaf);
-    assert_eq!(denial(removed), Denial::Forbidden);
+    assert_eq!(denial(removed), RequestErrorKind::Forbidden);
     assert_eq!(host.names(""), ["there"]);
 
-    let host = Host::start(|service| service.grant.read = false);
+    let host = Host::start(|service| service.permissions.read = false);
     assert!(host.put(&[&here.path().join("f")], "new").unwrap().verified);
-    assert_eq!(denial(host.get("new", here.path())), Denial::Forbidden);
-    assert_eq!(denial(host.stat("new")), Denial::Forbidden);
-    assert_eq!(denial(host.list("")), Denial::Forbidden);
+    assert_eq!(denial(host.get("new", here.path())), RequestErrorKind::Forbidden);
+    assert_eq!(denial(host.stat("new")), RequestErrorKind::Forbidden);
+    assert_eq!(denial(host.list("")), RequestErrorKind::Forbidden);
 }
 
 #[test]
-fn what_has_expired_is_allowed_no_more() {
+fn expired_permissions_are_refused() {
     let later = SystemTime::now() + Duration::from_secs(3600);
-    let host = Host::start(|service| service.grant.expires = Some(later));
+    let host = Host::start(|service| service.permissions.expires = Some(later));
     assert!(host.stat("").is_ok());
-    let host = Host::start(|service| service.grant.expires = Some(SystemTime::now()));
-    assert_eq!(denial(host.stat("")), Denial::Forbidden);
+    let host = Host::start(|service| service.permissions.expires = Some(SystemTime::now()));
+    assert_eq!(denial(host.stat("")), RequestErrorKind::Forbidden);
 }
 
 /// Somebody who may write swaps a directory for a link that leads out, again and again, while
@@ -248,7 +254,7 @@ fn nothing_outside_is_reached_by_a_race() {
                 }
             }
             if let Ok(entry) = host.stat("tree/deep/secret") {
-                assert_eq!(entry.sort, Sort::File);
+                assert_eq!(entry.sort, EntryType::File);
             }
             let _ = host.put(&[&here.path().join("f")], &format!("tree/deep/new{number}"));
             let made = format!("tree/deep/made{number}");
@@ -268,19 +274,22 @@ fn static_key(number: u8) -> StaticKey {
 fn each_key_has_a_grant_of_its_own() {
     let there = tempfile::tempdir().unwrap();
     fs::write(there.path().join("own"), "x").unwrap();
-    let grant = |change: &dyn Fn(&mut Grant)| {
-        let mut grant = Grant::new(there.path());
-        change(&mut grant);
-        grant
+    let permissions = |change: &dyn Fn(&mut Permissions)| {
+        let mut permissions = Permissions::new(there.path());
+        change(&mut permissions);
+        permissions
     };
     let clients = vec![
-        (static_key(1).public(), grant(&|grant| grant.name = "all".to_owned())),
-        (static_key(2).public(), grant(&|grant| grant.write = false)),
-        (static_key(3).public(), grant(&|grant| grant.read = false)),
-        (static_key(4).public(), grant(&|grant| grant.expires = Some(SystemTime::UNIX_EPOCH))),
-        (static_key(5).public(), grant(&|grant| grant.max_sessions = Some(0))),
+        (static_key(1).public(), permissions(&|permissions| permissions.name = "all".to_owned())),
+        (static_key(2).public(), permissions(&|permissions| permissions.write = false)),
+        (static_key(3).public(), permissions(&|permissions| permissions.read = false)),
+        (
+            static_key(4).public(),
+            permissions(&|permissions| permissions.expires = Some(SystemTime::UNIX_EPOCH)),
+        ),
+        (static_key(5).public(), permissions(&|permissions| permissions.max_sessions = Some(0))),
     ];
-    let (members, none) = Members::new(static_key(9), clients.clone());
+    let (members, none) = AuthorizedClients::new(static_key(9), clients.clone());
     assert!(none.is_empty());
     let host = Host::start(|service| service.members = Some(members.clone()));
     let as_key = |number| host.client(host.calling(static_key(number), members.server_key()));
@@ -291,23 +300,23 @@ fn each_key_has_a_grant_of_its_own() {
     assert!(put(1, "one").unwrap().verified);
     assert_eq!(as_key(1).names(""), ["one", "own"]);
     assert_eq!(as_key(2).names(""), ["one", "own"]);
-    assert_eq!(denial(put(2, "two")), Denial::Forbidden);
+    assert_eq!(denial(put(2, "two")), RequestErrorKind::Forbidden);
     assert!(put(3, "three").unwrap().verified);
-    assert_eq!(denial(as_key(3).stat("own")), Denial::Forbidden);
-    assert_eq!(denial(as_key(4).stat("own")), Denial::Forbidden);
-    assert_eq!(denial(as_key(5).stat("own")), Denial::Busy);
+    assert_eq!(denial(as_key(3).stat("own")), RequestErrorKind::Forbidden);
+    assert_eq!(denial(as_key(4).stat("own")), RequestErrorKind::Forbidden);
+    assert_eq!(denial(as_key(5).stat("own")), RequestErrorKind::Busy);
     let stranger = as_key(6).stat("own").unwrap_err();
     assert!(matches!(stranger, Error::Connect { .. }), "{stranger:?}");
     // Who thinks that it is another server hears nothing.
     let wrong = host.client(host.calling(static_key(1), static_key(8).public()));
     assert!(matches!(wrong.stat("own").unwrap_err(), Error::Connect { .. }));
-    let put_by_all = |account: &Account| account.name == "all" && account.request == "put";
+    let put_by_all = |account: &AuditRecord| account.name == "all" && account.request == "put";
     host.accounts(|told| told.iter().any(put_by_all));
 
     // One is taken away, another is let in: at the next opening, with the server running.
     let mut clients = clients;
     clients.remove(0);
-    clients.push((static_key(6).public(), grant(&|_| {})));
+    clients.push((static_key(6).public(), permissions(&|_| {})));
     assert!(members.change(clients).is_empty());
     let start = std::time::Instant::now();
     while as_key(6).stat("own").is_err() {

@@ -8,7 +8,7 @@ mod serving;
 use std::fs;
 use std::thread;
 
-use netblt::serve::remote::{Fetch, into_directory};
+use netblt::serve::client::{Fetch, into_directory};
 use netblt::{Lanes, Options, Policy, Rate, Summary};
 
 use serving::{Deaf, Host, bytes};
@@ -53,7 +53,7 @@ fn fetch(host: &Host, name: &str, bytes: usize, to: &std::path::Path) -> Summary
 }
 
 #[test]
-fn what_comes_and_goes_takes_as_many_as_the_end_that_takes_fewer() {
+fn transfers_use_the_smaller_number_of_lanes_of_both_ends() {
     let here = tempfile::tempdir().unwrap();
     fs::create_dir(here.path().join("tree")).unwrap();
     fs::write(here.path().join("tree/large"), bytes(BYTES, 1)).unwrap();
@@ -104,7 +104,7 @@ fn several_at_once_have_lanes_of_their_own() {
 }
 
 #[test]
-fn in_a_session_what_is_large_has_lanes_where_there_is_room_for_its_connection() {
+fn a_large_file_of_a_session_has_lanes_if_its_connection_has_room() {
     let here = tempfile::tempdir().unwrap();
     let large = here.path().join("large");
     fs::write(&large, bytes(LARGE, 5)).unwrap();

@@ -8,7 +8,7 @@ mod serving;
 use std::{fs, thread};
 
 use netblt::Destination;
-use netblt::serve::remote::Fetch;
+use netblt::serve::client::Fetch;
 
 use serving::{Deaf, Host, bytes};
 

@@ -8,9 +8,9 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::time::{Duration, SystemTime};
 
-use netblt::serve::remote::{Read, Server};
-use netblt::serve::{Account, Grant, Members, Piece};
-use netblt::{Denial, Error, Options, Overwrite, StaticKey};
+use netblt::serve::client::{Client, Read};
+use netblt::serve::{AuditRecord, AuthorizedClients, Permissions, Piece};
+use netblt::{Error, Options, Overwrite, RequestErrorKind, StaticKey};
 
 use serving::{Deaf, Host, bytes, denial};
 
@@ -21,7 +21,7 @@ fn rename(host: &Host, from: &str, to: &str, replace: bool) -> Result<(), Error>
 fn copy(host: &Host, from: &str, to: &str, change: impl Fn(&mut Options)) -> Result<u64, Error> {
     let mut options = host.options.clone();
     change(&mut options);
-    let server = Server { options: &options, ..host.server() };
+    let server = Client { options: &options, ..host.server() };
     server.copy(from.as_bytes(), to.as_bytes(), true, &mut Deaf)
 }
 
@@ -43,14 +43,14 @@ fn things_get_other_names() {
     assert_eq!(fs::read(host.root("d/sub/h")).unwrap(), b"f");
     assert!(!host.root("d/f").exists());
     // A file is replaced if that is asked for, and a directory never.
-    assert_eq!(denial(rename(&host, "g", "d/sub/h", false)), Denial::Exists);
+    assert_eq!(denial(rename(&host, "g", "d/sub/h", false)), RequestErrorKind::Exists);
     assert_eq!(fs::read(host.root("d/sub/h")).unwrap(), b"f");
     rename(&host, "g", "d/sub/h", true).unwrap();
     assert_eq!(fs::read(host.root("d/sub/h")).unwrap(), b"g");
-    assert_eq!(denial(rename(&host, "d/sub/h", "d", true)), Denial::Exists);
+    assert_eq!(denial(rename(&host, "d/sub/h", "d", true)), RequestErrorKind::Exists);
     // Directories, links and the names of one file.
     fs::create_dir(host.root("empty")).unwrap();
-    assert_eq!(denial(rename(&host, "d/sub", "empty", true)), Denial::Exists);
+    assert_eq!(denial(rename(&host, "d/sub", "empty", true)), RequestErrorKind::Exists);
     rename(&host, "d", "e", true).unwrap();
     assert_eq!(host.names("e/sub"), ["h"]);
     symlink("nowhere", host.root("link")).unwrap();
@@ -60,13 +60,13 @@ fn things_get_other_names() {
     rename(&host, "second", "e/sub/h", true).unwrap();
     assert!(!host.root("second").exists() && host.root("e/sub/h").exists());
     // What makes no sense.
-    assert_eq!(denial(rename(&host, "e", "e/sub/x", false)), Denial::Failed);
-    assert_eq!(denial(rename(&host, "none", "x", false)), Denial::NotFound);
-    assert_eq!(denial(rename(&host, "e", "none/x", false)), Denial::NotFound);
-    assert_eq!(denial(rename(&host, "e", "", true)), Denial::Forbidden);
-    assert_eq!(denial(rename(&host, "", "x", true)), Denial::Forbidden);
+    assert_eq!(denial(rename(&host, "e", "e/sub/x", false)), RequestErrorKind::Failed);
+    assert_eq!(denial(rename(&host, "none", "x", false)), RequestErrorKind::NotFound);
+    assert_eq!(denial(rename(&host, "e", "none/x", false)), RequestErrorKind::NotFound);
+    assert_eq!(denial(rename(&host, "e", "", true)), RequestErrorKind::Forbidden);
+    assert_eq!(denial(rename(&host, "", "x", true)), RequestErrorKind::Forbidden);
     assert_eq!(host.names(""), ["e", "empty", "moved"]);
-    let renamed = |account: &Account| account.request == "rename" && account.path == b"d/f";
+    let renamed = |account: &AuditRecord| account.request == "rename" && account.path == b"d/f";
     host.accounts(|told| told.iter().any(renamed));
 }
 
@@ -88,7 +88,7 @@ fn things_are_copied_there() {
     assert_eq!(fs::read(host.root("one")).unwrap(), content);
     let one = fs::metadata(host.root("one")).unwrap();
     assert!(one.modified().unwrap() > old && one.mode() & 0o777 & !0o750 == 0);
-    assert_eq!(denial(copy(&host, "hole", "one", |_| {})), Denial::Exists);
+    assert_eq!(denial(copy(&host, "hole", "one", |_| {})), RequestErrorKind::Exists);
     assert_eq!(fs::read(host.root("one")).unwrap(), content);
     let replacing = |options: &mut Options| options.overwrite = Overwrite::Always;
     copy(&host, "hole", "one", replacing).unwrap();
@@ -105,13 +105,13 @@ fn things_are_copied_there() {
     let link = fs::read_link(host.root("twin/link")).unwrap();
     assert_eq!(link, std::path::Path::new("sub/deep"));
 
-    assert_eq!(denial(copy(&host, "tree", "twin", replacing)), Denial::Exists);
-    assert_eq!(denial(copy(&host, "tree", "tree/sub/again", |_| {})), Denial::Failed);
-    assert_eq!(denial(copy(&host, "none", "x", |_| {})), Denial::NotFound);
-    assert_eq!(denial(copy(&host, "one", "none/x", |_| {})), Denial::NotFound);
-    assert_eq!(denial(copy(&host, "one", "", |_| {})), Denial::Forbidden);
+    assert_eq!(denial(copy(&host, "tree", "twin", replacing)), RequestErrorKind::Exists);
+    assert_eq!(denial(copy(&host, "tree", "tree/sub/again", |_| {})), RequestErrorKind::Failed);
+    assert_eq!(denial(copy(&host, "none", "x", |_| {})), RequestErrorKind::NotFound);
+    assert_eq!(denial(copy(&host, "one", "none/x", |_| {})), RequestErrorKind::NotFound);
+    assert_eq!(denial(copy(&host, "one", "", |_| {})), RequestErrorKind::Forbidden);
     let plain = host.server().copy(b"tree", b"x", false, &mut Deaf);
-    assert_eq!(denial(plain), Denial::IsADirectory);
+    assert_eq!(denial(plain), RequestErrorKind::IsADirectory);
     // Nothing is left of what was not done, nor of how it was done.
     assert_eq!(host.names(""), ["hole", "one", "tree", "twin"]);
     assert_eq!(fs::read_dir(host.root("")).unwrap().count(), 4);
@@ -148,7 +148,10 @@ fn pieces_of_files_are_read_with_one_connection() {
         Err(Error::Denied { what, .. }) => *what,
         other => panic!("{other:?}"),
     };
-    assert_eq!((denied(3), denied(4)), (Denial::NotFound, Denial::IsADirectory));
+    assert_eq!(
+        (denied(3), denied(4)),
+        (RequestErrorKind::NotFound, RequestErrorKind::IsADirectory)
+    );
     let asked = host.accounts(|told| told.iter().any(|account| account.request == "read"));
     assert_eq!(asked.len(), 1);
     // More than one request holds are asked for in several.
@@ -196,11 +199,11 @@ fn nothing_outside_is_renamed_copied_or_read() {
     fs::create_dir(host.root(".netblt-partial")).unwrap();
     fs::write(host.root(".netblt-partial/1"), "part").unwrap();
     for (from, to) in [(".netblt-partial/1", "x"), ("link", ".netblt-partial/2")] {
-        assert_eq!(denial(rename(&host, from, to, true)), Denial::Forbidden);
-        assert_eq!(denial(copy(&host, from, to, |_| {})), Denial::Forbidden);
+        assert_eq!(denial(rename(&host, from, to, true)), RequestErrorKind::Forbidden);
+        assert_eq!(denial(copy(&host, from, to, |_| {})), RequestErrorKind::Forbidden);
     }
     let parts = [piece("link", 0, 1), piece(".netblt-partial/1", 0, 1)];
-    assert_eq!(denial(read(&host, &parts)), Denial::Forbidden);
+    assert_eq!(denial(read(&host, &parts)), RequestErrorKind::Forbidden);
 }
 
 /// Somebody who may write swaps a directory for a link that leads out, again and again.
@@ -233,25 +236,25 @@ fn nothing_outside_is_reached_by_a_race() {
 }
 
 #[test]
-fn each_key_does_what_it_may() {
+fn each_key_has_its_permissions() {
     let there = tempfile::tempdir().unwrap();
     fs::create_dir(there.path().join("own")).unwrap();
     for name in ["f", "own/f"] {
         fs::write(there.path().join(name), name).unwrap();
     }
     let key = |number| StaticKey::from_bytes([number; 32]);
-    let grant = |change: &dyn Fn(&mut Grant)| {
-        let mut grant = Grant::new(there.path());
-        change(&mut grant);
-        grant
+    let permissions = |change: &dyn Fn(&mut Permissions)| {
+        let mut permissions = Permissions::new(there.path());
+        change(&mut permissions);
+        permissions
     };
     let clients = vec![
-        (key(1).public(), grant(&|_| {})),
-        (key(2).public(), grant(&|grant| grant.write = false)),
-        (key(3).public(), grant(&|grant| grant.read = false)),
-        (key(4).public(), grant(&|grant| grant.root = there.path().join("own"))),
+        (key(1).public(), permissions(&|_| {})),
+        (key(2).public(), permissions(&|permissions| permissions.write = false)),
+        (key(3).public(), permissions(&|permissions| permissions.read = false)),
+        (key(4).public(), permissions(&|permissions| permissions.root = there.path().join("own"))),
     ];
-    let (members, _) = Members::new(key(9), clients);
+    let (members, _) = AuthorizedClients::new(key(9), clients);
     let host = Host::start(|service| service.members = Some(members.clone()));
     let as_key = |number| host.client(host.calling(key(number), members.server_key()));
     let f = [piece("f", 0, 10)];
@@ -260,12 +263,12 @@ fn each_key_does_what_it_may() {
     rename(&as_key(1), "c1", "r1", false).unwrap();
     assert_eq!(read(&as_key(1), &f).unwrap()[0].as_ref().unwrap().1, b"f");
 
-    assert_eq!(denial(copy(&as_key(2), "f", "c2", |_| {})), Denial::Forbidden);
-    assert_eq!(denial(rename(&as_key(2), "f", "r2", false)), Denial::Forbidden);
+    assert_eq!(denial(copy(&as_key(2), "f", "c2", |_| {})), RequestErrorKind::Forbidden);
+    assert_eq!(denial(rename(&as_key(2), "f", "r2", false)), RequestErrorKind::Forbidden);
     assert_eq!(read(&as_key(2), &f).unwrap()[0].as_ref().unwrap().1, b"f");
 
-    assert_eq!(denial(copy(&as_key(3), "f", "c3", |_| {})), Denial::Forbidden);
-    assert_eq!(denial(read(&as_key(3), &f)), Denial::Forbidden);
+    assert_eq!(denial(copy(&as_key(3), "f", "c3", |_| {})), RequestErrorKind::Forbidden);
+    assert_eq!(denial(read(&as_key(3), &f)), RequestErrorKind::Forbidden);
     rename(&as_key(3), "r1", "r3", false).unwrap();
 
     // Whose root is deeper sees only what is in it.

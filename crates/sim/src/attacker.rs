@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_dropped_may_be_news_the_next_time() {
+    fn a_dropped_packet_may_be_news_the_next_time() {
         let options = AttackerOptions {
             mean_interval: Duration::from_millis(1),
             until: Duration::MAX,

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_filled_is_found_equal_and_any_flip_is_not() {
+    fn filled_content_compares_equal_and_any_flip_does_not() {
         for (bytes, buffer_bytes) in [(1, 16), (20_000, 20_000), (8192, 8192), (100_003, 65_536)] {
             let content = content(bytes, buffer_bytes, 100);
             for number in 1..=content.shape().buffers() {

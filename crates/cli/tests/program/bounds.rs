@@ -9,8 +9,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 
 use crate::testenv::{Env, Running, wait_until};
-use netblt::serve::remote::{Fetch, Server, into_directory};
-use netblt::{Cancel, Control, Denial, Error, Observer, Options, Progress, Rendezvous, Ticket};
+use netblt::serve::client::{Client, Fetch, into_directory};
+use netblt::{
+    Cancel, Control, Error, Observer, Options, Progress, Rendezvous, RequestErrorKind, Ticket,
+};
 use rustix::process::Signal;
 
 struct Deaf;
@@ -39,26 +41,26 @@ fn open_files(process: u32) -> usize {
 }
 
 /// A client with an address of its own, so that the server counts it by itself.
-struct Client {
+struct TestClient {
     rendezvous: Rendezvous,
     options: Options,
     cancel: Cancel,
 }
 
-impl Client {
+impl TestClient {
     fn new(env: &Env, number: usize) -> Self {
         let ticket = fs::read_to_string(env.path("ticket")).expect("the ticket");
         let ticket: Ticket = ticket.parse().expect("a ticket");
         let mut options = Options::default();
         let last = u8::try_from(number + 2).expect("few clients");
         options.bind = Some(IpAddr::from([127, 0, 0, last]));
-        options.memory = false;
+        options.path_cache = false;
         Self { rendezvous: Rendezvous::Connect(ticket), options, cancel: Cancel::default() }
     }
 
-    fn server(&self) -> Server<'_> {
+    fn server(&self) -> Client<'_> {
         let Self { rendezvous, options, cancel } = self;
-        Server { rendezvous, options, cancel, session: None }
+        Client { rendezvous, options, cancel, session: None }
     }
 }
 
@@ -94,16 +96,19 @@ fn forty_trees_at_once_take_no_more_memory_than_the_server_may_have() {
     fill(&env, "root/tree", 4000, 250);
     let server = server(&env, &["--memory", "32MiB"]);
     let id = server.id();
-    Client::new(&env, CLIENTS).server().stat(b"tree", &mut Deaf).expect("answered");
+    TestClient::new(&env, CLIENTS).server().stat(b"tree", &mut Deaf).expect("answered");
     let before = status(id, "VmHWM");
-    let clients: Vec<Client> = (0..CLIENTS).map(|number| Client::new(&env, number)).collect();
+    let clients: Vec<TestClient> =
+        (0..CLIENTS).map(|number| TestClient::new(&env, number)).collect();
     let (begun, busy) = (AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
         let _ends = Ends(&clients);
         for client in &clients {
             let (begun, busy) = (&begun, &busy);
             scope.spawn(move || match stay(client, begun) {
-                Err(Error::Denied { what: Denial::Busy, .. }) => _ = busy.fetch_add(1, SeqCst),
+                Err(Error::Denied { what: RequestErrorKind::Busy, .. }) => {
+                    _ = busy.fetch_add(1, SeqCst)
+                }
                 Err(Error::Interrupted) => {}
                 other => panic!("{other:?}"),
             });
@@ -117,7 +122,7 @@ fn forty_trees_at_once_take_no_more_memory_than_the_server_may_have() {
     assert!(peak <= most, "{before} KiB before, at most {peak} of {most}");
     assert!(served > 0, "nothing was served");
     // What is over takes nothing: one client gets all of it.
-    let last = Client::new(&env, CLIENTS);
+    let last = TestClient::new(&env, CLIENTS);
     let to = tempfile::tempdir().expect("a directory");
     let came = last.server().get(&tree(), into_directory(to.path()), &mut Deaf);
     assert_eq!(came.expect("it comes").files, 4000);
@@ -139,18 +144,18 @@ fn tree() -> Fetch {
 }
 
 /// Fetches the tree, and grants nothing any more when the first of it is there.
-fn stay(client: &Client, begun: &AtomicUsize) -> Result<(), Error> {
+fn stay(client: &TestClient, begun: &AtomicUsize) -> Result<(), Error> {
     let control = Control::new();
     let mut options = client.options.clone();
     options.control = Some(control.clone());
-    let server = Server { options: &options, ..client.server() };
+    let server = Client { options: &options, ..client.server() };
     let to = tempfile::tempdir().expect("a directory");
     let mut stops = Stops { control: &control, begun, has_begun: false };
     server.get(&tree(), into_directory(to.path()), &mut stops).map(|_| ())
 }
 
 /// Stops all of them, however a test ends.
-struct Ends<'a>(&'a [Client]);
+struct Ends<'a>(&'a [TestClient]);
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
@@ -181,7 +186,7 @@ fn lists_that_are_broken_off_leave_no_threads_files_or_memory() {
     fill(&env, "root/tree", 3000, 100);
     let server = server(&env, &["--memory", "32MiB", "--max-sessions", "8"]);
     let id = server.id();
-    let last = Client::new(&env, SESSIONS);
+    let last = TestClient::new(&env, SESSIONS);
     let count = || {
         let mut count = 0;
         let found = |_| {
@@ -199,7 +204,7 @@ fn lists_that_are_broken_off_leave_no_threads_files_or_memory() {
             let (env, now, most, left) = (&env, &now, &most, &left);
             scope.spawn(move || {
                 for _ in 0..50 {
-                    let client = Client::new(env, number);
+                    let client = TestClient::new(env, number);
                     let mut leaves = Leaves(&client.cancel);
                     let listed = client.server().list(b"tree", &mut leaves, |_| Ok(()));
                     left.fetch_add(usize::from(listed.is_err()), SeqCst);

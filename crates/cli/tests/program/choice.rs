@@ -113,7 +113,7 @@ fn a_far_end_sends_nothing_that_is_not_listed() {
     let liar = ssh.replace("exec sh -c \"$last\"", change);
     assert_ne!(ssh, liar);
     fs::write(&setting.ssh, liar).expect("written");
-    setting.cp(&["--files-from", "list", "host:t", "down"]).exits(11).says("nobody asked for it");
+    setting.cp(&["--files-from", "list", "host:t", "down"]).exits(11).says("it was not requested");
     assert!(!setting.env.path("near/down/a/b").exists());
 }
 

@@ -173,7 +173,7 @@ fn a_missing_program_is_installed_when_that_is_asked_for() {
     };
     // Nobody is there to be asked.
     let asked = cp(&["--install", "a", "host:"]).exits(1);
-    asked.says("--install asks first, and nobody is here to answer");
+    asked.says("--install asks first, and there is no terminal");
     assert_eq!(names(&setting.tree("far")), Vec::<&str>::new());
     cp(&["--install", "--yes", "-v", "a", "host:"]).exits(0).says("Installed netblt ");
     let installed = [".local", ".local/bin", ".local/bin/netblt", "a"];
@@ -329,7 +329,7 @@ fn a_far_end_cannot_send_what_nobody_asked_for() {
         let args = ["cp", "-r", "-S", ssh.to_str().expect("text"), source, "."];
         let mut command = setting.env.command(&args);
         command.current_dir(setting.env.path("near"));
-        Running::new(command).finish().exits(2).says("which nobody asked for");
+        Running::new(command).finish().exits(2).says("which was not requested");
         assert!(setting.tree("near").is_empty());
     }
     let other = hello.replace("\"words\":", "\"words\":77");

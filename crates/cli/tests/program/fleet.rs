@@ -447,7 +447,7 @@ fn a_large_file_goes_over_in_ranges() {
     };
     touch(at + Duration::from_secs(5));
     let changed = run(&number("1/3")).exits(24);
-    assert!(changed.stderr.contains("plan it anew"), "{}", changed.stderr);
+    assert!(changed.stderr.contains("plan it again"), "{}", changed.stderr);
     touch(at);
 
     // What is given up goes, and comes anew.

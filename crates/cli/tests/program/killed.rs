@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::testenv::{Env, Running};
-use netblt::serve::remote::{Fetch, Server};
+use netblt::serve::client::{Client, Fetch};
 use netblt::serve::{Entry, Session};
 use netblt::{Cancel, Destination, Error, Observer, Options, Rendezvous, Ticket};
 use rustix::process::Signal;
@@ -23,7 +23,7 @@ struct Deaf;
 impl Observer for Deaf {}
 
 /// A client with a session, which the server is not.
-struct Client {
+struct TestClient {
     rendezvous: Rendezvous,
     options: Options,
     cancel: Cancel,
@@ -32,7 +32,7 @@ struct Client {
     port: String,
 }
 
-impl Client {
+impl TestClient {
     /// Of the server whose ticket is in `ticket`.
     fn new(env: &Env) -> Self {
         let ticket = fs::read_to_string(env.path("ticket")).expect("the ticket");
@@ -46,9 +46,9 @@ impl Client {
         Self { rendezvous, options, cancel: Cancel::default(), session, port }
     }
 
-    fn server(&self) -> Server<'_> {
+    fn server(&self) -> Client<'_> {
         let Self { rendezvous, options, cancel, session, .. } = self;
-        Server { rendezvous, options, cancel, session: Some(session) }
+        Client { rendezvous, options, cancel, session: Some(session) }
     }
 
     fn stat(&self, path: &str) -> Result<Entry, Error> {
@@ -79,12 +79,12 @@ fn kill(server: Running) {
 }
 
 /// A server that was killed at rest in a session, and who had that.
-fn killed() -> (Env, Client) {
+fn killed() -> (Env, TestClient) {
     let env = Env::new();
     env.make_directory("root");
     env.make_file("root/f", 1000);
     let first = server(&env, "0");
-    let client = Client::new(&env);
+    let client = TestClient::new(&env);
     assert_eq!(client.stat("f").expect("answered").length, 1000);
     kill(first);
     (env, client)
@@ -153,7 +153,7 @@ fn what_is_under_way_ends_and_the_next_is_answered() {
     env.make_directory("root");
     env.make_file("root/large", LARGE);
     let first = server(&env, "0");
-    let mut client = Client::new(&env);
+    let mut client = TestClient::new(&env);
     // Most of the file is still to come when the first bytes of it are there.
     (client.options.buffers, client.options.buffer_memory) = (4, 0);
     client.options.buffer_bytes = 1 << 20;

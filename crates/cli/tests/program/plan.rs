@@ -68,7 +68,7 @@ fn what_it_advises_works_as_it_stands() {
         let at = told["ticket"].as_str().or(told["address"].as_str()).expect("where to");
         let mut send = vec!["send", "data", "--to", at];
         send.extend(both.iter().chain(&sender).map(String::as_str));
-        env.run(&send).exits(0).says("yields to nobody");
+        env.run(&send).exits(0).says("does not yield to other traffic");
         receiver.finish().exits(0);
         assert!(std::fs::read(env.path("to/data")).expect("the file") == data, "{args}");
     }

@@ -119,7 +119,7 @@ fn burst_values_of_either_side_bind() {
     let (receiver, to) = wait(&env, &[&["receive", "out"], &limit[..]].concat());
     let begin = std::time::Instant::now();
     let sender = [&["send", "data", "--to", &to], &fixed[..]].concat();
-    call(&env, &sender).exits(0).says("yields to nobody");
+    call(&env, &sender).exits(0).says("does not yield to other traffic");
     assert!(begin.elapsed().as_millis() >= 19 * 20, "{:?}", begin.elapsed());
     receiver.finish().exits(0);
 }

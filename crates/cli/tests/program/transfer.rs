@@ -231,7 +231,7 @@ fn a_rate_is_a_ceiling() {
         // 32 Mbit of data at 40 Mbit/s; headers and set-up only add to it.
         assert!(begin.elapsed() > Duration::from_millis(750), "{policy}: {:?}", begin.elapsed());
         let (_, sender) = both_succeed(receiver, sender);
-        assert_eq!(sender.stderr.contains("yields to nobody"), policy == "fixed");
+        assert_eq!(sender.stderr.contains("does not yield to other traffic"), policy == "fixed");
     }
 }
 

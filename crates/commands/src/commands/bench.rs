@@ -1,10 +1,10 @@
 //! `netblt bench`: how fast is the path, from memory to memory.
 //!
-//! RFC 1030's test application with its five parameters, and iperf3's letters for those who know
-//! them. Results go to standard output, words about them to standard error.
+//! RFC 1030's test application with its five parameters, and iperf3's letters. Results go to
+//! standard output, remarks to standard error.
 
-mod board;
-mod caller;
+mod aggregate;
+mod client;
 mod columns;
 mod document;
 mod server;
@@ -25,9 +25,9 @@ use netblt_proto::wire::packet::Burst;
 use crate::args::{self, WireName};
 use crate::commands::send::{self, PolicyName, ProtocolName};
 use crate::exit::{self, Code, Failure};
-use crate::output;
+use crate::reporter;
 use crate::stdout::say;
-use crate::{secrecy, signals, units};
+use crate::{hardening, signals, units};
 
 /// Connections at once, at most.
 const MAX_STREAMS: u8 = 32;
@@ -39,22 +39,22 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 /// Measure a path from memory to memory, with the parameters of RFC 1030 or the letters of iperf3
 ///
 /// One side runs `netblt bench -s`, the other `netblt bench -c HOST`, which sends for ten seconds
-/// unless told otherwise. Without -s and -c both sides run here, over loopback. What arrives is
-/// checked and thrown away.
+/// by default. Without -s and -c both sides run here, over loopback. Data that arrive are checked
+/// and thrown away.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct Args {
-    /// Wait for tests, and print a ticket that says where
+    /// Wait for tests, and print a ticket with the address
     #[arg(short, long, conflicts_with_all = ["client", "reverse", "parallel", "time", "bytes"])]
     server: bool,
-    /// Test with the server on HOST[:PORT], or the one whose ticket this is [default: the ticket
-    /// in NETBLT_TICKET]
+    /// Test with the server on HOST[:PORT], or the one of this ticket [default: the ticket in
+    /// NETBLT_TICKET]
     #[arg(short, long, value_name = "TARGET", num_args = 0..=1)]
     client: Option<Option<OsString>>,
     /// Serve one test, then end
     #[arg(short = '1', long, requires = "server")]
     one_off: bool,
-    /// Serve only those who have the ticket, and not whoever reaches the port
+    /// Serve only clients with the ticket, not everyone who reaches the port
     #[arg(long, requires = "server")]
     private: bool,
     /// The server's UDP port [default: 9980]; with --raw-ip its NETBLT port [default: 1021]
@@ -77,7 +77,7 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
-/// What to do.
+/// The test.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "The test")]
 struct Test {
@@ -187,20 +187,20 @@ pub(crate) fn run(args: &Args) -> Code {
     {
         let _ = document::print(&serde_json::json!({ "error": failure.message }));
     }
-    output::end(result, false)
+    reporter::end(result, false)
 }
 
 fn start(args: &Args) -> Result<(), Failure> {
     let cancel = Cancel::default();
-    secrecy::keep();
+    hardening::keep();
     signals::watch(&cancel, !args.quiet)?;
     if args.connection.wire == WireName::Rfc998 && !args.quiet {
         say("netblt: warning: --wire rfc998 is plaintext, and cannot prove what arrives");
     }
     match &args.client {
         _ if args.server => server::run(args, &cancel),
-        Some(target) => caller::run(args, target.as_deref(), &cancel),
-        None => caller::run_here(args, &cancel),
+        Some(target) => client::run(args, target.as_deref(), &cancel),
+        None => client::run_here(args, &cancel),
     }
 }
 
@@ -219,7 +219,7 @@ impl Args {
         self.port.unwrap_or(if self.connection.raw_ip { RAW_IP_PORT } else { PORT })
     }
 
-    /// What the connections are opened with.
+    /// The options of the connections.
     fn options(&self) -> Result<Options, Failure> {
         let mut options = self.connection.options()?;
         if self.connection.raw_ip && self.port == Some(0) {
@@ -236,7 +236,7 @@ impl Connection {
         Some(Burst { packets, interval })
     }
 
-    /// Whether the side that sends keeps to burst values, whatever the path says.
+    /// Whether the sending side keeps to burst values, whatever the path.
     fn is_fixed(&self) -> bool {
         self.policy.map_or(self.burst().is_some(), |policy| policy == PolicyName::Fixed)
     }
@@ -291,7 +291,7 @@ fn interval(value: &str) -> Result<Duration, String> {
     }
 }
 
-/// What a letter after a number multiplies it with.
+/// The multiplier of a letter after a number.
 fn letter(value: &str, base: u64) -> Option<f64> {
     let (number, power) = match value.char_indices().next_back()? {
         (at, 'k' | 'K') => (&value[..at], 1),

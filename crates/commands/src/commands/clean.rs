@@ -8,15 +8,15 @@ use netblt_proto::api::{printable, printable_bytes};
 
 use crate::exit::{Code, Failure};
 use crate::json::{self, CleanData, LeftoverData, Name};
-use crate::output;
+use crate::reporter;
 use crate::stdout;
 use crate::units;
 
-/// List and remove what broken transfers have left in a directory
+/// List and remove the leftovers of broken transfers in a directory
 ///
-/// A transfer that is broken off leaves parts of files in DIR/.netblt-partial, and the same
-/// transfer goes on from them (those of a fleet in .netblt-partial- and a name). When it is over
-/// they are gone; this removes them at once.
+/// A broken transfer leaves parts of files in DIR/.netblt-partial, and the same transfer resumes
+/// from them (those of a fleet in .netblt-partial- and a name). When it has finished they are gone;
+/// this removes them at once.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The directory that was received into [default: .]
@@ -32,7 +32,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Code {
     let directory = args.directory.as_deref().unwrap_or(Path::new("."));
-    output::end(clean(args, directory), args.json)
+    reporter::end(clean(args, directory), args.json)
 }
 
 fn clean(args: &Args, directory: &Path) -> Result<(), Failure> {
@@ -54,7 +54,7 @@ fn clean(args: &Args, directory: &Path) -> Result<(), Failure> {
 }
 
 fn clean_one(args: &Args, left: Leftovers) -> Result<(), Failure> {
-    // Without this option they were said above, with what became of them.
+    // Without this option they were printed above, with the result.
     for note in left.notes.iter().filter(|_| args.dry_run) {
         say_note(args, note)?;
     }

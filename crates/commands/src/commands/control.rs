@@ -3,9 +3,9 @@
 use std::io::{self, ErrorKind};
 
 use crate::commands::send::{AGGRESSIVE, PolicyName};
-use crate::control::{RateWish, Reply, Request, State, place};
+use crate::control::{RateChange, Reply, Request, State, socket_dir};
 use crate::exit::{Code, Failure};
-use crate::output;
+use crate::reporter;
 use crate::stdout::{self, say};
 use crate::units;
 use netblt_proto::api::printable;
@@ -13,9 +13,9 @@ use netblt_proto::api::printable;
 /// Change transfers while they run, or list them
 ///
 /// Without options it lists this user's transfers on this machine: `send`, `receive` and `cp`. Each
-/// has a socket in $XDG_RUNTIME_DIR/netblt, or in a directory of the user's own in the one for
-/// temporary files. A receiver asks its sender to be slower, and pauses by giving no more
-/// permission: what it has given still comes.
+/// has a socket in $XDG_RUNTIME_DIR/netblt, or in the user's own directory beneath that for
+/// temporary files. A receiver asks its sender to be slower, and pauses by granting no more: data
+/// of earlier grants still arrive.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The transfer's process; of no need where only one runs
@@ -23,38 +23,38 @@ pub(crate) struct Args {
     pid: Option<u32>,
     /// Never faster than this, a second, headers included; none: as fast as it likes
     ///
-    /// A sender's may be above its own --rate of before. Nothing is faster than what both sides
-    /// agreed on at the beginning: a receiver's --rate, and that of a copy from another machine,
-    /// can be lowered only. What holds is told.
+    /// A sender's may be above its own --rate of before. Nothing is faster than both sides agreed
+    /// on at the beginning: a receiver's --rate, and that of a copy from another machine, can only
+    /// be lowered. The rate in force is printed.
     #[arg(long, value_name = "RATE", value_parser = rate)]
-    rate: Option<RateWish>,
+    rate: Option<RateChange>,
     /// How the sender chooses its rate from now on; fixed needs --rate
     #[arg(long, value_name = "POLICY", value_enum)]
     policy: Option<PolicyName>,
     /// Send nothing more, and keep the connection
     #[arg(long, conflicts_with = "resume")]
     pause: bool,
-    /// Go on
+    /// Resume
     #[arg(long)]
     resume: bool,
-    /// Only tell how it is
+    /// Only print its state
     #[arg(long, conflicts_with_all = ["rate", "policy", "pause", "resume"])]
     status: bool,
-    /// Tell as JSON, one object a line, on standard output
+    /// Print JSON, one object a line, on standard output
     #[arg(long)]
     json: bool,
 }
 
 /// A rate, or `none`.
-fn rate(value: &str) -> Result<RateWish, String> {
+fn rate(value: &str) -> Result<RateChange, String> {
     match value {
-        "none" => Ok(RateWish::Lifted),
-        value => units::rate(value).map(|rate| RateWish::At(rate.bytes_per_second())),
+        "none" => Ok(RateChange::Lifted),
+        value => units::rate(value).map(|rate| RateChange::At(rate.bytes_per_second())),
     }
 }
 
 pub(crate) fn run(args: &Args) -> Code {
-    output::end(control(args), args.json)
+    reporter::end(control(args), args.json)
 }
 
 fn control(args: &Args) -> Result<(), Failure> {
@@ -64,7 +64,7 @@ fn control(args: &Args) -> Result<(), Failure> {
         paused: (args.pause || args.resume).then_some(args.pause),
     };
     let failed = |error: io::Error| Failure::new(Code::Start, format!("control: {error}"));
-    let running = place::processes().map_err(failed)?;
+    let running = socket_dir::processes().map_err(failed)?;
     let all = request.is_question() && args.pid.is_none();
     let wanted: Vec<u32> = match (args.pid, running.as_slice()) {
         (None, running) if all => running.to_vec(),
@@ -83,7 +83,7 @@ fn control(args: &Args) -> Result<(), Failure> {
         say(&format!("netblt: warning: {AGGRESSIVE}"));
     }
     for pid in wanted {
-        match place::ask(pid, &request) {
+        match socket_dir::ask(pid, &request) {
             Ok(Reply::State(state)) => tell(args, &state)?,
             Ok(Reply::Refused(why)) => {
                 return Err(Failure::new(Code::Start, format!("{pid}: {why}")));

@@ -7,42 +7,41 @@ use std::sync::Arc;
 use netblt::{Cancel, Options, Summary};
 use netblt_proto::config::Role;
 
-use crate::args::{PageArgs, Sharing, Show, check_repair};
-use crate::commands::page::Page;
-use crate::commands::remote::{Common, CopyThere};
+use crate::args::{OutputArgs, PageArgs, Sharing, check_repair};
+use crate::commands::html_report::HtmlReport;
 use crate::commands::send::AGGRESSIVE;
-use crate::cp::gather::{Found, Landing};
+use crate::commands::server_files::{CommonArgs, CopyThere};
+use crate::cp::client::{CopyClient, LocalTask};
 use crate::cp::install::{self, Machine};
-use crate::cp::link::{Link, unless_stopped};
-use crate::cp::near::{Near, Part};
-use crate::cp::options::Wish;
-use crate::cp::place::{Host, Place};
+use crate::cp::location::{Host, Location};
+use crate::cp::operands::{Sources, Target};
+use crate::cp::options::CopyArgs;
 use crate::cp::probe::free_port;
 use crate::cp::routes::{self, Given, Route};
 use crate::cp::ssh::SshOptions;
-use crate::cp::third::Between;
+use crate::cp::ssh_session::{SshSession, unless_stopped};
+use crate::cp::third_party::ThirdPartyCopy;
 use crate::exit::{self, Code, Failure};
-use crate::output::Report;
-use crate::served::address::Served;
-use crate::served::client::{Line, Proof};
-use crate::served::copy::{self, Way};
-use crate::{control, secrecy, signals};
+use crate::reporter::Reporter;
+use crate::server_client::address::ServerPath;
+use crate::server_client::client::{Credentials, ServerArgs};
+use crate::server_client::copy::{self, ServerRoute};
+use crate::{control, hardening, signals};
 
 /// Copy files to or from another machine that ssh reaches
 ///
 /// As scp: one side is HOST:PATH, netblt is started there through your own ssh, and existing files
 /// are replaced. The data go beside ssh, over UDP, at the rate that the path carries; where UDP
-/// does not pass, they go through ssh. Nothing gets its name unless every byte is verified.
-/// Where both sides are HOST:PATH, or both are on servers, the data go straight from the one to
-/// the other.
+/// does not pass, they go through ssh. No file gets its name unless every byte is verified. If both
+/// sides are HOST:PATH, or both are on servers, the data go straight from the one to the other.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct Args {
     /// What to copy: PATH here, or [USER@]HOST:PATH there
     ///
     /// Also scp://[USER@]HOST[:PORT]/PATH, and netblt://[HOST[:PORT]]/PATH on a server (netblt
-    /// serve), without ssh. Patterns (*, ?, [...]) and ~ are understood on the other
-    /// side. DIR/. stands for what is in DIR. A name with a colon is written ./a:b.
+    /// serve), without ssh. The other side expands patterns (*, ?, [...]) and ~. DIR/. means the
+    /// contents of DIR. A name with a colon is written ./a:b.
     #[arg(required = true, value_name = "SRC")]
     sources: Vec<OsString>,
     /// Where to, on the other one of the two machines, or on the same or another server: a
@@ -50,19 +49,19 @@ pub(crate) struct Args {
     #[arg(required = true, value_name = "DST")]
     target: OsString,
     #[command(flatten)]
-    wish: Wish,
+    wish: CopyArgs,
     #[command(flatten)]
     ssh: SshOptions,
     #[command(flatten, next_help_heading = "Servers")]
-    proof: Proof,
-    /// Tell what is tried, and all of the summary
+    proof: Credentials,
+    /// Print what is tried, and all of the summary
     #[arg(short, long, conflicts_with = "quiet", help_heading = "Output")]
     verbose: bool,
-    /// Tell all of the summary
+    /// Print all of the summary
     #[arg(long, help_heading = "Output")]
     stats: bool,
     #[command(flatten)]
-    show: Show,
+    show: OutputArgs,
     #[command(flatten)]
     page: PageArgs,
 }
@@ -89,8 +88,8 @@ fn help() -> String {
 
 pub(crate) fn run(args: &Args) -> Code {
     let all = || args.sources.iter().chain([&args.target]);
-    if all().all(|text| Served::looks_like(text)) {
-        let hosts = all().map(|text| Served::parse(text).ok().and_then(|served| served.host));
+    if all().all(|text| ServerPath::looks_like(text)) {
+        let hosts = all().map(|text| ServerPath::parse(text).ok().and_then(|served| served.host));
         let hosts: Vec<_> = hosts.collect();
         if hosts.windows(2).all(|two| two[0] == two[1]) {
             return copy_there(args);
@@ -99,8 +98,8 @@ pub(crate) fn run(args: &Args) -> Code {
     if let Some(way) = served(args) {
         return copy_served(args, way);
     }
-    if let Some(across) = Across::of(args) {
-        let mut report = Report::new(Role::Receiver, args.show, false).between_others();
+    if let Some(across) = AgentToAgent::of(args) {
+        let mut report = Reporter::new(Role::Receiver, args.show, false).between_others();
         report = report.terse(args.verbose, args.stats);
         let copied = across.and_then(|across| across.copy(args, &mut report));
         return report.finish(copied);
@@ -110,12 +109,12 @@ pub(crate) fn run(args: &Args) -> Code {
         Ok(Task { direction: Direction::Down { .. }, .. }) => Role::Receiver,
         _ => Role::Sender,
     };
-    let mut report = Report::new(role, args.show, false).terse(args.verbose, args.stats);
+    let mut report = Reporter::new(role, args.show, false).terse(args.verbose, args.stats);
     let copied = task.and_then(|task| copy(args, task, &mut report));
     end(copied, &mut report)
 }
 
-/// What a server copies by itself.
+/// A copy within a server.
 fn copy_there(args: &Args) -> Code {
     let wish = &args.wish;
     let (ipv4, ipv6) = wish.family();
@@ -123,27 +122,27 @@ fn copy_there(args: &Args) -> Code {
         .and_then(|()| free_port(wish.ports(), (ipv4, ipv6)));
     let port = match port {
         Ok(port) => port,
-        Err(failure) => return Report::new(Role::Sender, args.show, false).finish(Err(failure)),
+        Err(failure) => return Reporter::new(Role::Sender, args.show, false).finish(Err(failure)),
     };
     let identity = args.ssh.identity.first().map(PathBuf::from);
     let (proof, death_timer) = (args.proof.clone(), wish.death_timer);
-    let line = Line { proof, identity, death_timer, ipv4, ipv6, port };
-    let common = Common { line, json: args.show.json };
+    let line = ServerArgs { proof, identity, death_timer, ipv4, ipv6, port };
+    let common = CommonArgs { line, json: args.show.json };
     let (trees, preserve, verbose) = (wish.recursive, wish.preserve, args.verbose);
     CopyThere { common, trees, preserve, verbose }.run(&args.sources, &args.target)
 }
 
-/// What goes to a server of files or comes from one, if that is what is asked for.
-fn served(args: &Args) -> Option<Result<Way, Failure>> {
+/// The route of a copy to or from a server, if it is one.
+fn served(args: &Args) -> Option<Result<ServerRoute, Failure>> {
     let all = || args.sources.iter().chain([&args.target]);
-    if !all().any(|text| Served::looks_like(text)) {
+    if !all().any(|text| ServerPath::looks_like(text)) {
         return None;
     }
     Some((|| {
-        if Served::looks_like(&args.target) {
-            let target = Served::parse(&args.target)?;
-            if args.sources.iter().all(|text| Served::looks_like(text)) {
-                let sources = args.sources.iter().map(|text| Served::parse(text));
+        if ServerPath::looks_like(&args.target) {
+            let target = ServerPath::parse(&args.target)?;
+            if args.sources.iter().all(|text| ServerPath::looks_like(text)) {
+                let sources = args.sources.iter().map(|text| ServerPath::parse(text));
                 let sources = sources.collect::<Result<Vec<_>, _>>()?;
                 if sources.iter().any(|source| source.host == target.host) {
                     return Err(Failure::usage(
@@ -151,45 +150,49 @@ fn served(args: &Args) -> Option<Result<Way, Failure>> {
                          one after the other",
                     ));
                 }
-                return Ok(Way::Across { sources, target });
+                return Ok(ServerRoute::ServerToServer { sources, target });
             }
-            if args.sources.iter().any(|text| !matches!(Place::parse(text), Ok(Place::Local(_)))) {
+            if args
+                .sources
+                .iter()
+                .any(|text| !matches!(Location::parse(text), Ok(Location::Local(_))))
+            {
                 return Err(Failure::usage(
                     "what goes to a server must be here: copy it here first, or run this there",
                 ));
             }
-            return Ok(Way::Up { sources: args.sources.clone(), target });
+            return Ok(ServerRoute::Up { sources: args.sources.clone(), target });
         }
-        let Place::Local(target) = Place::parse(&args.target)? else {
+        let Location::Local(target) = Location::parse(&args.target)? else {
             return Err(Failure::usage("what a server has is copied to this machine"));
         };
-        let sources = args.sources.iter().map(|text| Served::parse(text));
+        let sources = args.sources.iter().map(|text| ServerPath::parse(text));
         let sources = sources.collect::<Result<Vec<_>, _>>()?;
-        Ok(Way::Down { sources, target: target.into_os_string() })
+        Ok(ServerRoute::Download { sources, target: target.into_os_string() })
     })())
 }
 
-fn copy_served(args: &Args, way: Result<Way, Failure>) -> Code {
+fn copy_served(args: &Args, way: Result<ServerRoute, Failure>) -> Code {
     let role = match &way {
-        Ok(Way::Down { .. }) => Role::Receiver,
+        Ok(ServerRoute::Download { .. }) => Role::Receiver,
         _ => Role::Sender,
     };
-    let mut report = Report::new(role, args.show, false).terse(args.verbose, args.stats);
-    if matches!(way, Ok(Way::Across { .. })) {
+    let mut report = Reporter::new(role, args.show, false).terse(args.verbose, args.stats);
+    if matches!(way, Ok(ServerRoute::ServerToServer { .. })) {
         report = report.between_others();
     }
     let copied = way.and_then(|way| {
         let route = match way {
-            Way::Up { .. } => Route::ServerUp,
-            Way::Down { .. } => Route::ServerDown,
-            Way::Across { .. } => Route::Servers,
+            ServerRoute::Up { .. } => Route::ServerUp,
+            ServerRoute::Download { .. } => Route::ServerDown,
+            ServerRoute::ServerToServer { .. } => Route::Servers,
         };
         routes::check(route, args.given())?;
         check_repair(args.wish.repair, args.wish.policy == Sharing::Background)?;
         let mut options = Options::default();
         options.trace.clone_from(&args.wish.trace);
         let wanted = args.page.report.as_deref().filter(|_| !args.wish.dry_run);
-        let page = Page::wanted(wanted, args.title(), &mut options)?;
+        let page = HtmlReport::wanted(wanted, args.title(), &mut options)?;
         let copied = {
             let identity = args.ssh.identity.first().map(Path::new);
             copy::copy(way, &args.wish, &args.proof, identity, (options, &mut report))
@@ -200,8 +203,8 @@ fn copy_served(args: &Args, way: Result<Way, Failure>) -> Code {
     end(copied, &mut report)
 }
 
-/// A dry run has said what there is to say.
-fn end(copied: Result<Option<Summary>, Failure>, report: &mut Report) -> Code {
+/// A dry run has printed its list.
+fn end(copied: Result<Option<Summary>, Failure>, report: &mut Reporter) -> Code {
     match copied.transpose() {
         None => Code::Success,
         Some(copied) => report.finish(copied),
@@ -217,21 +220,21 @@ impl Args {
 }
 
 /// From one other machine to another.
-struct Across {
+struct AgentToAgent {
     from: Host,
     to: Host,
     sources: Vec<OsString>,
     target: OsString,
 }
 
-impl Across {
-    /// If that is what is asked for.
+impl AgentToAgent {
+    /// If both sides are other machines.
     fn of(args: &Args) -> Option<Result<Self, Failure>> {
-        let Ok(Place::Remote(to, target)) = Place::parse(&args.target) else { return None };
+        let Ok(Location::Remote(to, target)) = Location::parse(&args.target) else { return None };
         let (mut from, mut sources) = (None, Vec::new());
         for source in &args.sources {
-            match Place::parse(source) {
-                Ok(Place::Remote(host, path)) => {
+            match Location::parse(source) {
+                Ok(Location::Remote(host, path)) => {
                     if from.get_or_insert_with(|| host.clone()) != &host {
                         return None;
                     }
@@ -248,15 +251,15 @@ impl Across {
         )
     }
 
-    fn copy(self, args: &Args, report: &mut Report) -> Result<Summary, Failure> {
+    fn copy(self, args: &Args, report: &mut Reporter) -> Result<Summary, Failure> {
         let cancel = Cancel::default();
-        secrecy::keep();
+        hardening::keep();
         signals::watch(&cancel, report.is_talkative())?;
         check_repair(args.wish.repair, args.wish.policy == Sharing::Background)?;
         if args.wish.policy == Sharing::Aggressive {
             report.warn(AGGRESSIVE);
         }
-        let start = |host: &Host, report: &mut Report| {
+        let start = |host: &Host, report: &mut Reporter| {
             report.detail(&format!("Starting ssh to {} ...", host.name));
             connect(args, host, &cancel, report)
         };
@@ -271,11 +274,11 @@ impl Across {
         let (wish, ssh) = (&args.wish, &args.ssh);
         let Self { sources, target, .. } = self;
         let cancel = &cancel;
-        Between { from, to, sources, target, wish, ssh, cancel, failed: None }.copy(report)
+        ThirdPartyCopy { from, to, sources, target, wish, ssh, cancel, failed: None }.copy(report)
     }
 }
 
-/// What is asked for.
+/// The task of a copy.
 struct Task {
     host: Host,
     direction: Direction,
@@ -289,40 +292,40 @@ enum Direction {
 impl Task {
     fn of(args: &Args) -> Result<Self, Failure> {
         args.ssh.check()?;
-        let sources = args.sources.iter().map(|text| Place::parse(text));
+        let sources = args.sources.iter().map(|text| Location::parse(text));
         let sources = sources.collect::<Result<Vec<_>, _>>()?;
         let mut host = None;
         let (mut here, mut there) = (Vec::new(), Vec::new());
         for source in sources {
             match source {
-                Place::Local(path) => here.push(path.into_os_string()),
-                Place::Remote(of, path) if host.as_ref().is_none_or(|host| *host == of) => {
+                Location::Local(path) => here.push(path.into_os_string()),
+                Location::Remote(of, path) if host.as_ref().is_none_or(|host| *host == of) => {
                     host = Some(of);
                     there.push(path);
                 }
-                Place::Remote(..) | Place::Served(_) => {
+                Location::Remote(..) | Location::ServerPath(_) => {
                     return Err(Failure::usage(
                         "the sources are on several machines: copy them one after the other",
                     ));
                 }
             }
         }
-        match (Place::parse(&args.target)?, host) {
-            (Place::Remote(host, target), None) => {
+        match (Location::parse(&args.target)?, host) {
+            (Location::Remote(host, target), None) => {
                 Ok(Self { host, direction: Direction::Up { sources: here, target } })
             }
-            (Place::Local(target), Some(host)) if here.is_empty() => {
+            (Location::Local(target), Some(host)) if here.is_empty() => {
                 let target = target.into_os_string();
                 Ok(Self { host, direction: Direction::Down { sources: there, target } })
             }
-            (Place::Local(_), None) => Err(Failure::usage(
+            (Location::Local(_), None) => Err(Failure::usage(
                 "both sides are on this machine, where cp copies; one must be HOST:PATH, with the \
                  colon (HOST: alone is your home there)",
             )),
-            (Place::Served(_), _) | (Place::Remote(..), Some(_)) => {
+            (Location::ServerPath(_), _) | (Location::Remote(..), Some(_)) => {
                 Err(Failure::usage("a server's files and another machine's: run netblt cp there"))
             }
-            (Place::Local(_), Some(_)) => Err(Failure::usage(
+            (Location::Local(_), Some(_)) => Err(Failure::usage(
                 "sources here and on another machine: copy them one after the other",
             )),
         }
@@ -330,7 +333,7 @@ impl Task {
 }
 
 /// Copies; nothing is returned by a dry run.
-fn copy(args: &Args, task: Task, report: &mut Report) -> Result<Option<Summary>, Failure> {
+fn copy(args: &Args, task: Task, report: &mut Reporter) -> Result<Option<Summary>, Failure> {
     let cannot = |text: String| Failure::new(Code::File, text);
     let wish = &args.wish;
     let route = match task.direction {
@@ -347,8 +350,8 @@ fn copy(args: &Args, task: Task, report: &mut Report) -> Result<Option<Summary>,
     let (part, skipped) = match task.direction {
         Direction::Up { sources, target } => {
             let found = match (&mut listed, sources.first()) {
-                (Some(listed), Some(source)) => Found::listed(source, listed),
-                _ => Found::look(&sources, wish.recursive, false),
+                (Some(listed), Some(source)) => Sources::listed(source, listed),
+                _ => Sources::look(&sources, wish.recursive, false),
             };
             let found = found.map_err(cannot)?;
             found.skipped.iter().for_each(|text| report.warn(&format!("skipped {text}")));
@@ -356,16 +359,16 @@ fn copy(args: &Args, task: Task, report: &mut Report) -> Result<Option<Summary>,
                 return Err(Failure::new(Code::Partial, "there is nothing to copy"));
             }
             let skipped = found.skipped.len() as u64;
-            (Part::Send { found, target }, skipped)
+            (LocalTask::Send { found, target }, skipped)
         }
         Direction::Down { sources, target } => {
             let several = sources.len() > 1 || listed.is_some();
-            let landing = Landing::of(&target, several, wish.recursive);
-            (Part::Receive { sources, landing: landing.map_err(cannot)? }, 0)
+            let target_dir = Target::of(&target, several, wish.recursive);
+            (LocalTask::Receive { sources, target_dir: target_dir.map_err(cannot)? }, 0)
         }
     };
     let cancel = Cancel::default();
-    secrecy::keep();
+    hardening::keep();
     signals::watch(&cancel, report.is_talkative())?;
     if wish.policy == Sharing::Aggressive {
         report.warn(AGGRESSIVE);
@@ -376,9 +379,10 @@ fn copy(args: &Args, task: Task, report: &mut Report) -> Result<Option<Summary>,
     let mut own = Options::default();
     own.trace.clone_from(&wish.trace);
     let wanted = args.page.report.as_deref().filter(|_| !wish.dry_run);
-    let page = Page::wanted(wanted, args.title(), &mut own)?;
+    let page = HtmlReport::wanted(wanted, args.title(), &mut own)?;
     let (call, passed) = (None, Arc::default());
-    let mut near = Near { link, wish, ssh, listed, call, passed, trace: own.trace, kept: None };
+    let mut near =
+        CopyClient { link, wish, ssh, listed, call, passed, trace: own.trace, kept: None };
     let copied = near.copy(part, report);
     page.into_iter().for_each(|page| page.write(report));
     let mut summary = near.finish(copied, report)?;
@@ -386,15 +390,15 @@ fn copy(args: &Args, task: Task, report: &mut Report) -> Result<Option<Summary>,
     Ok(summary)
 }
 
-/// Starts the far end, which may have to be installed first.
+/// Starts the agent, which may have to be installed first.
 fn connect<'a>(
     args: &Args,
     host: &Host,
     cancel: &'a Cancel,
-    report: &mut Report,
-) -> Result<Link<'a>, Failure> {
+    report: &mut Reporter,
+) -> Result<SshSession<'a>, Failure> {
     let family = args.wish.family();
-    let start = || Link::start(&args.ssh, host, family, args.show.quiet, cancel);
+    let start = || SshSession::start(&args.ssh, host, family, args.show.quiet, cancel);
     let mut link = start()?;
     let Err(failure) = link.greet(report) else { return Ok(link) };
     let (without, foreign, ended) = (link.without.take(), link.foreign, link.ended);

@@ -29,10 +29,10 @@ use netblt_proto::units::Rate;
 use netblt_proto::wire::data_overhead;
 use tempfile::TempDir;
 
-use crate::args::Show;
+use crate::args::OutputArgs;
 use crate::exit::{Code, Failure};
 use crate::json::{self, DemoData};
-use crate::output::Report;
+use crate::reporter::Reporter;
 use crate::{signals, units};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -40,17 +40,17 @@ const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const MTU: u16 = 1500;
 /// How long the receiver may take to say where it listens.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(30);
-/// One packet in so many may be late before the measurement is in doubt.
+/// One late packet in this many makes the measurement doubtful.
 const MANY_LATE: u64 = 100;
 const CHUNK_BYTES: usize = 1 << 16;
 
 /// Show a real transfer over an emulated bad network, on this machine alone
 ///
-/// Sends made-up data through a relay in this process that delays, limits and loses packets, then
-/// compares what was achieved with what that link can carry at best.
+/// Sends generated data through a relay in this process that delays, limits and loses packets, then
+/// compares the result with the best that the link can carry.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// What the link carries, headers included
+    /// The rate of the link, headers included
     #[arg(long, default_value = "200Mbit", value_parser = units::rate)]
     rate: Rate,
     /// Round trip time of the link
@@ -67,7 +67,7 @@ pub(crate) struct Args {
           value_parser = units::number::<u64>(0, u64::MAX))]
     seed: u64,
     #[command(flatten)]
-    show: Show,
+    show: OutputArgs,
 }
 
 fn loss(value: &str) -> Result<Probability, String> {
@@ -85,12 +85,12 @@ fn share(probability: Probability) -> f64 {
 }
 
 pub(crate) fn run(args: &Args) -> Code {
-    let mut report = Report::new(Role::Sender, args.show, false);
+    let mut report = Reporter::new(Role::Sender, args.show, false);
     let result = demo(args, &mut report);
     report.finish(result)
 }
 
-fn demo(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
+fn demo(args: &Args, report: &mut Reporter) -> Result<Summary, Failure> {
     let cancel = Cancel::default();
     signals::watch(&cancel, report.is_talkative())?;
     let place = tempfile::Builder::new().prefix("netblt-demo-").tempdir();
@@ -109,7 +109,7 @@ fn demo(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
 
 fn transfer(
     args: &Args,
-    report: &mut Report,
+    report: &mut Reporter,
     place: &TempDir,
     cancel: &Cancel,
 ) -> Result<Summary, Failure> {
@@ -142,7 +142,7 @@ fn transfer(
                 Err(Failure::new(Code::Partial, "the file that arrived is not the one sent"))
             }
         }
-        // The receiver's own trouble tells more than what the sender heard of it.
+        // The receiver's own error says more than the sender's report of it.
         (Err(_), Err(error)) if !matches!(error, Error::Interrupted | Error::Ended(_)) => {
             Err(report.failure(&error))
         }
@@ -178,7 +178,7 @@ fn spawn_receiver(
 
 fn push(
     args: &Args,
-    report: &mut Report,
+    report: &mut Reporter,
     source: &Path,
     tickets: Receiver<Ticket>,
     cancel: &Cancel,
@@ -203,7 +203,7 @@ fn push(
 
 /// The emulated link, at work in a thread of its own.
 struct Link {
-    /// Where the near end is.
+    /// The address of the near side.
     near: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: thread::JoinHandle<io::Result<RelayReport>>,
@@ -221,14 +221,14 @@ impl Link {
             ..LinkOptions::default()
         };
         let (seed, stop) = (args.seed, Arc::new(AtomicBool::new(false)));
-        let told = Arc::clone(&stop);
+        let stopped = Arc::clone(&stop);
         let (bound, near) = mpsc::channel();
-        // Bound in its thread: it holds what the system reports events in, which stays there.
+        // Bound in its thread: it holds the system's event queue, which stays there.
         let carry = move || {
             let listen = SocketAddr::new(LOOPBACK, 0);
             let relay = Relay::bind(listen, target, options.clone(), options, seed)?;
             let _ = bound.send(relay.local_addr());
-            relay.run(&told)
+            relay.run(&stopped)
         };
         let thread =
             thread::Builder::new().name("relay".to_owned()).spawn(carry).map_err(failed)?;
@@ -241,8 +241,8 @@ impl Link {
         }
     }
 
-    /// Ends it, and says so if it could not keep its promises.
-    fn finish(self, report: &mut Report) {
+    /// Ends it, and warns if it did not keep its schedule.
+    fn finish(self, report: &mut Reporter) {
         self.stop.store(true, Ordering::SeqCst);
         let trouble = match self.thread.join() {
             Ok(Ok(link)) => {
@@ -264,12 +264,13 @@ impl Link {
     }
 }
 
-/// Hears where the receiver listens; the sender's side tells the rest.
+/// Gets the receiver's ticket. The sender's side reports the rest.
 struct TicketOnly(Sender<Ticket>);
 
 impl Observer for TicketOnly {
     fn listening(&mut self, ticket: &Ticket) -> io::Result<()> {
-        // Nobody waits any more only if the sender's side has failed, which cancels us.
+        // The receiver of the channel is gone only if the sender's side has failed, which cancels
+        // us.
         let _ = self.0.send(ticket.clone());
         Ok(())
     }
@@ -309,7 +310,7 @@ fn splitmix(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Whether two files hold the same bytes: the demo believes nobody, not even the protocol.
+/// Whether two files hold the same bytes. The demo does not rely on the protocol's own check.
 fn same(a: &Path, b: &Path) -> Result<bool, Failure> {
     let open = |path: &Path| {
         File::open(path)
@@ -353,7 +354,7 @@ fn possible_bps(args: &Args) -> f64 {
     args.rate.bits_per_second() as f64 * (1.0 - share(args.loss)) * data / packet
 }
 
-fn tell_share(args: &Args, report: &Report, summary: &Summary) {
+fn tell_share(args: &Args, report: &Reporter, summary: &Summary) {
     let possible = possible_bps(args);
     let of_it = |bps: f64| if possible > 0.0 { bps / possible } else { 0.0 };
     let (real, steady) = (of_it(summary.real_bps), of_it(summary.steady_bps));

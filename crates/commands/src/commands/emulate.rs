@@ -11,14 +11,14 @@ use std::process::ExitCode;
 use netblt_path::scenario;
 
 use crate::exit::{Code, Failure};
-use crate::output;
+use crate::reporter;
 use crate::stdout;
 
 /// Be a bad network, for any program: rate, delay, loss and more, repeatable by seed
 ///
-/// The path has two directions: "up" is from the side that connects towards its target, "down" the
-/// way back. Options without --up- or --down- are for both. The same seed gives the n-th packet of
-/// a direction the same fate, whenever it comes.
+/// The path has two directions: "up" is from the connecting side towards its target, "down" the way
+/// back. Options without --up- or --down- are for both. With the same seed the n-th packet of a
+/// direction has the same fate, whenever it comes.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Command::List => list().map(|()| Code::Success.into()),
     };
     result.unwrap_or_else(|failure| {
-        output::complain(&failure, false);
+        reporter::complain(&failure, false);
         failure.code.into()
     })
 }

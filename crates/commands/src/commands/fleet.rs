@@ -9,23 +9,23 @@ mod timeline;
 use std::path::PathBuf;
 
 use netblt::{Cancel, Options, Rendezvous};
-use netblt_fleet::chunk::Unmet;
-use netblt_fleet::finish::Trouble;
+use netblt_fleet::chunk::ConnectError;
+use netblt_fleet::finish::ServerError;
 use netblt_fleet::pool::Pool;
 use netblt_fleet::{Error, Run};
 use netblt_proto::api::printable;
 
 use crate::exit::{self, Code, Failure};
-use crate::output;
-use crate::served::address::Served;
-use crate::served::client::Proof;
-use crate::{secrecy, signals};
+use crate::reporter;
+use crate::server_client::address::ServerPath;
+use crate::server_client::client::Credentials;
+use crate::{hardening, signals};
 
 /// Move a tree too large for one pair of machines: cut it into chunks that any engine runs
 ///
-/// `plan` cuts, `submit` has tasks started by this machine, Slurm or Dask, each of which runs
-/// `run-chunk` and puts its chunk on one of a pool of servers (netblt serve); `status`, `verify`
-/// and `manifest` tell how it went. What is broken off goes on when it is run again.
+/// `plan` cuts the tree, `submit` has tasks started by this machine, Slurm or Dask, each of which
+/// runs `run-chunk` and puts its chunk on one of a pool of servers (netblt serve); `status`,
+/// `verify` and `manifest` show the results. Broken chunks resume when they are run again.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct Args {
@@ -76,7 +76,7 @@ struct Place {
     /// The run's directory
     #[arg(value_name = "RUN")]
     run: PathBuf,
-    /// Tell it as JSON, one object a line, on standard output
+    /// Print JSON, one object a line, on standard output
     #[arg(long)]
     json: bool,
 }
@@ -91,7 +91,7 @@ impl Place {
         match done {
             Ok(code) => code,
             Err(failure) => {
-                output::complain(&failure, self.json);
+                reporter::complain(&failure, self.json);
                 failure.code
             }
         }
@@ -100,46 +100,50 @@ impl Place {
 
 fn failed(error: Error) -> Failure {
     let code = match &error {
-        Error::Wish(_) => Code::Usage,
+        Error::InvalidRequest(_) => Code::Usage,
         Error::Interrupted => Code::Signal,
         _ => Code::File,
     };
     Failure::new(code, error.to_string())
 }
 
-fn trouble(trouble: Trouble) -> Failure {
+fn trouble(trouble: ServerError) -> Failure {
     match trouble {
-        Trouble::Here(error) => failed(error),
-        Trouble::Unmet(Unmet { code, message, .. }) => Failure::new(Code::of(code), message),
-        Trouble::There(error) => Failure::transfer(&error, false),
+        ServerError::Here(error) => failed(error),
+        ServerError::ConnectError(ConnectError { code, message, .. }) => {
+            Failure::new(Code::of(code), message)
+        }
+        ServerError::There(error) => Failure::transfer(&error, false),
         _ => Failure::new(Code::Protocol, "no server of the pool could be asked"),
     }
 }
 
-/// What can be cancelled by a signal from now on.
+/// A handle that signals cancel from now on.
 fn watched() -> Result<Cancel, Failure> {
-    secrecy::keep();
+    hardening::keep();
     let cancel = Cancel::default();
     signals::watch(&cancel, false)?;
     Ok(cancel)
 }
 
 /// Calls hosts of a pool as `cp` calls a server.
-fn meet(
+fn connect(
     run: &Run,
     cancel: &Cancel,
-) -> Result<impl Fn(&str, &Options) -> Result<Rendezvous, Unmet> + Sync, Failure> {
+) -> Result<impl Fn(&str, &Options) -> Result<Rendezvous, ConnectError> + Sync, Failure> {
     let pool = Pool::read(run).map_err(failed)?;
-    let proof =
-        Proof { ticket_file: pool.ticket_file.clone(), known_servers: pool.known_servers.clone() };
+    let proof = Credentials {
+        ticket_file: pool.ticket_file.clone(),
+        known_servers: pool.known_servers.clone(),
+    };
     let cancel = cancel.clone();
     Ok(move |host: &str, options: &Options| {
-        let served = Served::parse(format!("netblt://{host}/").as_ref());
+        let served = ServerPath::parse(format!("netblt://{host}/").as_ref());
         let met = served
             .and_then(|served| proof.meet(&served, pool.identity.as_deref(), options, &cancel));
         met.map(|meeting| meeting.rendezvous.clone()).map_err(|failure| {
             let passing = matches!(failure.code, Code::Connect | Code::Timeout | Code::Stream);
-            Unmet { code: failure.code.number(), message: failure.message, passing }
+            ConnectError { code: failure.code.number(), message: failure.message, passing }
         })
     })
 }

@@ -8,7 +8,7 @@ use netblt_proto::api::printable;
 use serde_json::json;
 
 use crate::exit::{Code, Failure};
-use crate::output;
+use crate::reporter;
 use crate::stdout::{self, say};
 
 /// Make a key of one's own, by which a server knows you or you know a server
@@ -20,24 +20,24 @@ use crate::stdout::{self, say};
          netblt keygen\n  \
          netblt keygen /etc/netblt/server.key --comment data.example.org")]
 pub(crate) struct Args {
-    /// Where to keep it [default: ~/.config/netblt/key]
+    /// The file for the key [default: ~/.config/netblt/key]
     #[arg(value_name = "FILE")]
     path: Option<PathBuf>,
-    /// What others call it [default: user@host]
+    /// The key's name for others [default: user@host]
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
-    /// Tell it as JSON, one object on standard output
+    /// Print JSON, one object on standard output
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Code {
-    output::end(make(args), args.json)
+    reporter::end(make(args), args.json)
 }
 
 fn make(args: &Args) -> Result<(), Failure> {
     let failed = |error| match error {
-        // There is no option to replace a key: whoever used the old one would be locked out.
+        // There is no option to replace a key: the users of the old one would be locked out.
         Error::Exists(_) => Failure::new(Code::File, error.to_string()),
         error => Failure::transfer(&error, false),
     };
@@ -71,7 +71,7 @@ fn make(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// `user@host`, as far as the system says it.
+/// `user@host`, as far as the system knows it.
 fn own_name() -> String {
     let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();

@@ -13,7 +13,7 @@ use clap_complete::Shell;
 
 use crate::Cli;
 use crate::exit::{Code, Failure};
-use crate::output;
+use crate::reporter;
 use crate::stdout;
 
 /// Write the manual pages into a directory
@@ -40,7 +40,7 @@ pub(crate) fn man(args: &ManArgs) -> Code {
         let text = format!("{}: cannot write manual pages: {error}", args.directory.display());
         Failure::new(Code::File, text)
     });
-    output::end(written, false)
+    reporter::end(written, false)
 }
 
 fn pages(directory: &Path) -> io::Result<()> {
@@ -56,5 +56,5 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Code {
     let mut command = hints::without_hidden(&hints::hinted(Cli::command()));
     clap_complete::generate(args.shell, &mut command, "netblt", &mut text);
     let text = hints::with_files(args.shell, &String::from_utf8_lossy(&text));
-    output::end(stdout::print(&text), false)
+    reporter::end(stdout::print(&text), false)
 }

@@ -1,22 +1,22 @@
 //! The subcommands, one file each.
 
+mod agent;
 mod bench;
 mod clean;
 mod control;
 mod cp;
 mod demo;
 mod emulate;
-mod far_end;
 mod fleet;
+mod html_report;
 mod keygen;
 mod man;
-mod page;
 mod plan;
 mod receive;
-mod remote;
 mod report;
 pub(crate) mod send;
 mod serve;
+mod server_files;
 mod simulate;
 
 use std::process::ExitCode;
@@ -27,11 +27,11 @@ pub(crate) enum Command {
     Send(send::Args),
     Receive(receive::Args),
     Serve(serve::Args),
-    Ls(remote::ListArgs),
-    Stat(remote::StatArgs),
-    Mv(remote::MoveArgs),
-    Rm(remote::RemoveArgs),
-    Mkdir(remote::MakeArgs),
+    Ls(server_files::ListArgs),
+    Stat(server_files::StatArgs),
+    Mv(server_files::MoveArgs),
+    Rm(server_files::RemoveArgs),
+    Mkdir(server_files::MakeArgs),
     Keygen(keygen::Args),
     Clean(clean::Args),
     Fleet(fleet::Args),
@@ -44,7 +44,7 @@ pub(crate) enum Command {
     Simulate(simulate::Args),
     Completions(man::CompletionsArgs),
     Man(man::ManArgs),
-    FarEnd(far_end::Args),
+    FarEnd(agent::Args),
 }
 
 /// Runs one command to its end.
@@ -54,11 +54,11 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Send(args) => send::run(&args).into(),
         Command::Receive(args) => receive::run(&args).into(),
         Command::Serve(args) => serve::run(&args).into(),
-        Command::Ls(args) => remote::list(&args).into(),
-        Command::Stat(args) => remote::stat(&args).into(),
-        Command::Mv(args) => remote::rename(&args).into(),
-        Command::Rm(args) => remote::remove(&args).into(),
-        Command::Mkdir(args) => remote::make(&args).into(),
+        Command::Ls(args) => server_files::list(&args).into(),
+        Command::Stat(args) => server_files::stat(&args).into(),
+        Command::Mv(args) => server_files::rename(&args).into(),
+        Command::Rm(args) => server_files::remove(&args).into(),
+        Command::Mkdir(args) => server_files::make(&args).into(),
         Command::Keygen(args) => keygen::run(&args).into(),
         Command::Clean(args) => clean::run(&args).into(),
         Command::Fleet(args) => fleet::run(&args).into(),
@@ -71,11 +71,11 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Simulate(args) => simulate::run(&args).into(),
         Command::Completions(args) => man::completions(&args).into(),
         Command::Man(args) => man::man(&args).into(),
-        Command::FarEnd(args) => far_end::run(&args).into(),
+        Command::FarEnd(args) => agent::run(&args).into(),
     }
 }
 
-/// What a command line of `cp` says beside its operands.
+/// The options of a command line of `cp`.
 #[cfg(test)]
 pub(crate) fn copy_options<T>(
     words: &[&str],

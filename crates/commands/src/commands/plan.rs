@@ -1,4 +1,4 @@
-//! `netblt plan`: what a transfer over a path will be like, by arithmetic alone.
+//! `netblt plan`: forecasts a transfer over a path, by arithmetic alone.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::args::WireName;
 use crate::exit::{Code, Failure};
 use crate::json;
-use crate::output;
+use crate::reporter;
 use crate::stdout;
 use crate::units;
 
@@ -24,14 +24,14 @@ const VERSION: u32 = 1;
 
 /// Work out what a path can carry, what that takes, and how long a transfer lasts
 ///
-/// Nothing is sent: this is arithmetic. Times are those of a sender that has the path to itself
-/// and is told its rate (`netblt send --policy fixed`); one that finds it by itself needs some
+/// Nothing is sent: this is arithmetic. Times are those of a sender that has the path to itself and
+/// a fixed rate (`netblt send --policy fixed`). A sender that finds the rate by itself needs some
 /// round trips more.
-/// What one TCP stream would get is the mean at random loss, by the response functions of Mathis
+/// The forecast of one TCP stream is the mean at random loss, by the response functions of Mathis
 /// and others (Reno), RFC 9438 (CUBIC), RFC 3649 (HighSpeed) and Kelly (Scalable).
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// What the narrowest link of the path carries, such as 1Gbit
+    /// The rate of the narrowest link of the path, such as 1Gbit
     #[arg(long, value_parser = units::rate)]
     rate: Rate,
     /// Round trip time
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// How much to transfer
     #[arg(long, value_parser = units::size)]
     size: Option<units::Size>,
-    /// What is around an IP packet on that link
+    /// The framing of an IP packet on that link
     #[arg(long, value_enum, default_value_t = Link::Ethernet)]
     link: Link,
     /// How packets look
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     /// Directly on IP, without UDP (--wire rfc998)
     #[arg(long, conflicts_with = "ipv6")]
     raw_ip: bool,
-    /// What the slower host does for each packet while the link is idle, such as 5us
+    /// The slower host's work for each packet while the link is idle, such as 5us
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = units::duration)]
     host_time: Duration,
     /// Bytes in a buffer; by default 1MiB, or more if the path needs it
@@ -70,7 +70,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What the rate of the link counts.
+/// The bytes that the rate of the link counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Link {
     /// Preamble, header, check sequence and gap: 38 bytes a packet
@@ -81,7 +81,7 @@ enum Link {
     Qinq,
     /// PPP over Ethernet: 46 bytes
     Pppoe,
-    /// Nothing: the rate is that of IP packets
+    /// None: the rate is that of IP packets
     RawIp,
 }
 
@@ -107,11 +107,11 @@ pub(crate) fn run(args: &Args) -> Code {
         Ok(forecast) => Ok((question, forecast)),
         Err(error) => Err(Failure::usage(error.to_string())),
     });
-    let told = answer.and_then(|(question, forecast)| match args.json {
+    let printed = answer.and_then(|(question, forecast)| match args.json {
         true => stdout::event("plan", PlanData::new(args, &question, &forecast)),
         false => stdout::line(table(args, &question, &forecast).join("\n")),
     });
-    output::end(told, args.json)
+    reporter::end(printed, args.json)
 }
 
 fn question(args: &Args) -> Result<Question, Failure> {
@@ -210,7 +210,7 @@ fn table(args: &Args, question: &Question, forecast: &Forecast) -> Vec<String> {
     lines
 }
 
-/// What one process moves, where the path would carry more.
+/// The rate of one process, where the path would carry more.
 fn process_line(args: &Args, forecast: &Forecast) -> Option<String> {
     let bits = forecast.process_bps?;
     let most = units::show_count(PROCESS_PACKETS as u64);
@@ -278,7 +278,7 @@ fn tcp_lines(args: &Args, forecast: &Forecast) -> Vec<String> {
     lines
 }
 
-/// What to tell `netblt send` and `netblt receive`.
+/// The options for `netblt send` and `netblt receive`.
 fn option_lines(args: &Args, forecast: &Forecast) -> Vec<String> {
     let mut both = format!("--mtu {}", args.mtu);
     if args.wire.wire() == Wire::Rfc998 {
@@ -307,7 +307,7 @@ fn option_lines(args: &Args, forecast: &Forecast) -> Vec<String> {
     ]
 }
 
-/// How long so many bytes take, without their beginning; saturates.
+/// The time of so many bytes, without their start; saturates.
 fn data_time(bytes: u64, bits_per_second: f64) -> Duration {
     let seconds = bytes as f64 * 8.0 / bits_per_second;
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
@@ -322,7 +322,7 @@ fn of_link(args: &Args, bits_per_second: f64) -> String {
     percent(bits_per_second / args.rate.bits_per_second() as f64)
 }
 
-/// `92.5 %`, `0.10 %`, `0.0001 %`: what is small keeps its digits.
+/// `92.5 %`, `0.10 %`, `0.0001 %`: small values keep their digits.
 fn percent(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0 %".to_owned(),
@@ -358,7 +358,7 @@ fn rate_option(rate: Rate) -> String {
     format!("{}{name}", digits.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// The answer for machines. Rates in Mbit/s, times in seconds unless the name says otherwise.
+/// The forecast as JSON. Rates in Mbit/s, times in seconds unless the name says otherwise.
 #[derive(Serialize)]
 struct PlanData {
     version: u32,
@@ -383,7 +383,7 @@ struct PlanData {
     buffers: u64,
     buffers_suffice: bool,
     default_buffers_mbps: f64,
-    /// Null if one process is enough for all that the path carries.
+    /// Null if one process is enough for the path.
     process_mbps: Option<f64>,
     memory_bytes: u64,
     repair_rounds: u32,

@@ -1,4 +1,4 @@
-//! `netblt receive`: what the other side sends, into a directory or to standard output.
+//! `netblt receive`: receives files into a directory, or a stream to standard output.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal as _};
@@ -12,19 +12,18 @@ use netblt_proto::config::Role;
 use netblt_proto::content::check_name;
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 
-use crate::args::{self, Network, PageArgs, ResumeName, Show};
-use crate::commands::page::Page;
+use crate::args::{self, NetworkArgs, OutputArgs, PageArgs, ResumeName};
+use crate::commands::html_report::HtmlReport;
 use crate::exit::{self, Code, Failure};
-use crate::output::{self, Report};
-use crate::{control, rfc998, secrecy, signals, units};
+use crate::reporter::{self, Reporter};
+use crate::{control, hardening, rfc998, signals, units};
 
 /// Receive files into a directory, or a stream to standard output
-///
 /// With a ticket this side connects to the machine that printed it and pulls. Without one it
-/// listens and prints a ticket, with the command to run on the other machine; if standard output
-/// is not a terminal, it gets the bare ticket. Each file gets its name when it is whole, verified
-/// and on the disk, not before; if the transfer breaks, what has arrived is kept, and the same
-/// transfer goes on from there (`netblt clean` removes it). With --wire rfc998 it receives one
+/// listens and prints a ticket, with the command to run on the other machine; if standard output is
+/// not a terminal, it gets the bare ticket. Each file gets its name when it is whole, verified and
+/// on the disk, not before. If the transfer breaks, the received data are kept, and the same
+/// transfer resumes from them (`netblt clean` removes them). With --wire rfc998 it receives one
 /// file or stream from any program that speaks RFC 998, IN THE CLEAR; the one argument is then the
 /// file to receive into, or -.
 #[derive(clap::Args, Debug)]
@@ -44,7 +43,7 @@ pub(crate) struct Args {
     /// With --wire rfc998: call the sender that waits there and pull (READ)
     #[arg(long, value_name = "HOST:PORT")]
     from: Option<OsString>,
-    /// Only list what the sender offers; it goes on listening, and its ticket stays good
+    /// Only list the sender's files; it goes on listening, and its ticket stays good
     #[arg(long, conflicts_with_all = ["rename", "client", "report"])]
     list: bool,
     /// Give the file this name; the sender must have one file only
@@ -56,40 +55,40 @@ pub(crate) struct Args {
     /// All or nothing: what cannot have its name ends the transfer instead of being left out
     #[arg(long)]
     atomic: bool,
-    /// What to do with what is left of a transfer that was broken off
+    /// What to do with the parts of a broken transfer
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = ResumeName::Auto)]
     resume: ResumeName,
-    /// How long parts of files are kept for a transfer that goes on from them
+    /// How long parts of files are kept so that a transfer can be resumed
     #[arg(long, value_name = "TIME", default_value = args::KEEP_PARTIAL,
           value_parser = units::duration)]
     keep_partial: Duration,
-    /// Read every file again from the disk before it gets its name
+    /// Read every file back from the disk before it gets its name
     ///
-    /// What is not what came is named, left out and not kept (exit code 23; with --atomic nothing
-    /// is kept). The system is asked to forget what it holds of the file in memory, so that the
-    /// disk itself is read, unless the file system is in memory. What is left of a broken transfer
-    /// is read again, too.
+    /// Files that differ from the received data are named, left out and not kept (exit code 23;
+    /// with --atomic nothing is kept). The page cache of the file is dropped first, so that the
+    /// disk itself is read, unless the file system is in memory. Parts of a broken transfer are
+    /// read again, too.
     #[arg(long)]
     verify: bool,
-    /// Write names and BLAKE3 digests of what was transferred to FILE, as b3sum does
+    /// Write names and BLAKE3 digests of the received files to FILE, as b3sum does
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
     /// Keep the sender's permission bits, whatever the umask here
     #[arg(long)]
     preserve: bool,
     #[command(flatten)]
-    extra: args::Extra,
+    extra: args::ExtraArgs,
     /// Take no more files and directories than this (to 16777216); 256 bytes of memory for each
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_FILES,
           value_parser = units::number::<u64>(1, MAX_FILES))]
     max_files: u64,
-    /// Take no more bytes than this, such as 20GB [default: as many as the sender says]
+    /// Accept no more bytes than this, such as 20GB [default: as many as the sender announces]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     max_size: Option<u64>,
     #[command(flatten)]
-    network: Network,
+    network: NetworkArgs,
     #[command(flatten)]
-    show: Show,
+    show: OutputArgs,
     #[command(flatten)]
     page: PageArgs,
 }
@@ -136,7 +135,7 @@ pub(crate) fn run(args: &Args) -> Code {
         false => Places::of_one(first, second),
     };
     let to_stdout = places.as_ref().is_ok_and(Places::is_stdout);
-    let mut report = Report::new(Role::Receiver, args.show, to_stdout);
+    let mut report = Reporter::new(Role::Receiver, args.show, to_stdout);
     if args.list {
         return match places.and_then(|places| list(args, &places, &mut report)) {
             Ok(()) => Code::Success,
@@ -147,8 +146,8 @@ pub(crate) fn run(args: &Args) -> Code {
     report.finish(result)
 }
 
-/// What is offered, one a line.
-fn list(args: &Args, places: &Places<'_>, report: &mut Report) -> Result<(), Failure> {
+/// Prints the sender's files, one a line.
+fn list(args: &Args, places: &Places<'_>, report: &mut Reporter) -> Result<(), Failure> {
     let options = args.network.options()?;
     let none = ("--from", None);
     let rendezvous = args.network.rendezvous(places.ticket, args.ticket_stdin, none)?;
@@ -157,9 +156,9 @@ fn list(args: &Args, places: &Places<'_>, report: &mut Report) -> Result<(), Fai
     }
     args.network.check_wait(&rendezvous)?;
     let cancel = Cancel::default();
-    secrecy::keep();
+    hardening::keep();
     signals::watch(&cancel, report.is_talkative())?;
-    output::announce(report, &rendezvous);
+    reporter::announce(report, &rendezvous);
     let offered = netblt::list(&rendezvous, &options, report, &cancel)
         .map_err(|error| report.failure(&error))?;
     report.clear();
@@ -171,7 +170,7 @@ fn list(args: &Args, places: &Places<'_>, report: &mut Report) -> Result<(), Fai
     Ok(())
 }
 
-fn transfer(args: &Args, places: Places<'_>, report: &mut Report) -> Result<Summary, Failure> {
+fn transfer(args: &Args, places: Places<'_>, report: &mut Reporter) -> Result<Summary, Failure> {
     if places.is_stdout() && io::stdout().is_terminal() {
         return Err(Failure::usage("standard output is a terminal; redirect it or name a DIR"));
     }
@@ -181,7 +180,7 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Report) -> Result<Summ
     };
     let mut options = args.network.options()?;
     let title = format!("netblt receive, into {}", places.shown());
-    let page = Page::wanted(args.page.report.as_deref(), title, &mut options)?;
+    let page = HtmlReport::wanted(args.page.report.as_deref(), title, &mut options)?;
     options.overwrite = overwrite;
     options.preserve = args.preserve;
     options.atomic = args.atomic;
@@ -213,15 +212,15 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Report) -> Result<Summ
     control::offer(report, &mut options, Role::Receiver, places.shown());
     report.hear_files(&mut options);
     let cancel = Cancel::default();
-    secrecy::keep();
+    hardening::keep();
     signals::watch(&cancel, report.is_talkative())?;
-    output::announce(report, &rendezvous);
+    reporter::announce(report, &rendezvous);
     let received = netblt::receive(places.destination, &rendezvous, &options, report, &cancel);
     page.into_iter().for_each(|page| page.write(report));
     received.map_err(|error| report.failure(&error))
 }
 
-/// The arguments, told apart.
+/// The arguments, by their kinds.
 struct Places<'a> {
     ticket: Option<&'a OsStr>,
     destination: Destination,
@@ -232,7 +231,7 @@ impl<'a> Places<'a> {
         matches!(self.destination, Destination::Stream(_))
     }
 
-    /// Where to, in words.
+    /// The destination, in words.
     fn shown(&self) -> String {
         match &self.destination {
             Destination::Directory(path) | Destination::File(path) => path.display().to_string(),
@@ -264,7 +263,7 @@ impl<'a> Places<'a> {
         Ok(Self { ticket: None, destination })
     }
 
-    /// A lone directory comes as the first argument.
+    /// A lone directory is the first argument.
     fn of(first: Option<&'a OsStr>, second: Option<&'a OsStr>) -> Result<Self, Failure> {
         let is_ticket = |place: &OsStr| Ticket::looks_like(&place.to_string_lossy());
         let (ticket, directory) = match (first, second) {

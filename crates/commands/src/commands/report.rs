@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::exit::{Code, Failure};
-use crate::output;
+use crate::reporter;
 use crate::stdout;
 use plot::Picture;
 
-/// Draw what a run has written, run the tests of RFC 1030 or of ORNL again, or hold a contest
+/// Draw the output of a run, or run the tests of RFC 1030, of ORNL or of several tools again
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Code {
         Command::Trace(args) => trace(args),
         Command::Transfer(args) => transfer::run(args),
     };
-    output::end(done, false)
+    reporter::end(done, false)
 }
 
 fn trace(args: &TraceArgs) -> Result<(), Failure> {
@@ -76,10 +76,11 @@ fn trace(args: &TraceArgs) -> Result<(), Failure> {
     args.picture.write(&picture, "")
 }
 
-/// On which figures that are made anew take seconds; more threads change nothing in them.
+/// Threads for figures that are computed again, which takes seconds; more threads change nothing in
+/// them.
 const THREADS: usize = 2;
 
-/// Where figures go that are made anew.
+/// The file for computed figures.
 #[derive(clap::Args, Debug)]
 struct FiguresArgs {
     /// The figures as JSON on standard output, rates in bits per second
@@ -100,18 +101,18 @@ impl FiguresArgs {
         if let Some(file) = &self.html {
             fs::write(file, page()).map_err(|error| failed(file, "write", &error))?;
         }
-        let told = if self.json { format!("{}\n", json()) } else { text() };
-        stdout::print(&told)
+        let text = if self.json { format!("{}\n", json()) } else { text() };
+        stdout::print(&text)
     }
 }
 
-/// Where a picture goes.
+/// The output of a picture.
 #[derive(clap::Args, Debug)]
 struct PictureArgs {
-    /// Where the picture goes: FILE.svg, or a page if it ends in .html; - is standard output
+    /// The file for the picture: FILE.svg, or a page if it ends in .html; - is standard output
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// What to write above it [default: which network it was]
+    /// The title [default: the name of the network]
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
 }
@@ -121,7 +122,7 @@ impl PictureArgs {
         self.out.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"))
     }
 
-    /// Whether it can be written as what its name says it is.
+    /// Checks the type in its name.
     fn check(&self) -> Result<(), Failure> {
         match self.out.extension() {
             Some(extension) if !extension.eq_ignore_ascii_case("svg") && !self.is_page() => {

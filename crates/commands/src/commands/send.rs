@@ -10,13 +10,13 @@ use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 use serde::{Deserialize, Serialize};
 
-use crate::args::{self, Network, PageArgs, ResumeName, Show, WireName};
-use crate::choice::{self, Choice};
-use crate::commands::page::Page;
-use crate::cp::gather::Found;
+use crate::args::{self, NetworkArgs, OutputArgs, PageArgs, ResumeName, WireName};
+use crate::commands::html_report::HtmlReport;
+use crate::cp::operands::Sources;
 use crate::exit::{self, Code, Failure};
-use crate::output::{self, Report};
-use crate::{control, rfc998, secrecy, signals, units};
+use crate::reporter::{self, Reporter};
+use crate::selection_args::{self, SelectionArgs};
+use crate::{control, hardening, rfc998, signals, units};
 
 /// Send files, directories or standard input
 ///
@@ -27,14 +27,14 @@ use crate::{control, rfc998, secrecy, signals, units};
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct Args {
-    /// What to send: files, directories with all that is in them, or - for standard input
+    /// What to send: files, directories with their contents, or - for standard input
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Connect to the side that printed this ticket and push; with --wire rfc998 to this HOST:PORT
     #[arg(long, value_name = "TICKET")]
     to: Option<OsString>,
     #[command(flatten)]
-    choice: Choice,
+    choice: SelectionArgs,
     /// Read the ticket from standard input
     #[arg(long)]
     ticket_stdin: bool,
@@ -45,8 +45,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = ResumeName::Auto)]
     resume: ResumeName,
     #[command(flatten)]
-    extra: args::Extra,
-    /// Write names and BLAKE3 digests of what was transferred to FILE, as b3sum does
+    extra: args::ExtraArgs,
+    /// Write names and BLAKE3 digests of the sent files to FILE, as b3sum does
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
     /// With -: the name under which the other side may store it
@@ -55,36 +55,37 @@ pub(crate) struct Args {
     /// Never send faster than this, a second: in bits (200Mbit) or bytes (25MB), headers included
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
     rate: Option<Rate>,
-    /// Do not remember the path: begin anew with every transfer
+    /// Do not remember the path: every transfer starts from scratch
     ///
     /// Addresses, rate and round trip of the path are kept for a day in ~/.cache/netblt/paths
     /// ($XDG_CACHE_HOME), and the next transfer to the same address begins with half of that rate.
     #[arg(long)]
     no_memory: bool,
-    /// Coded packets that stand for lost ones: auto, never, or a share of the data as in 5%
+    /// Coded packets that replace lost ones: auto, never, or a share of the data as in 5%
     ///
-    /// A loss at the end of a transfer costs a round trip. By itself (auto, the default) the
-    /// sender adds, behind the last data, as many coded packets as the losses seen ask for, if
-    /// that takes less time than it saves; with a share, so many (1% to 25%) behind all data,
-    /// whatever is lost. They count as data for every limit.
+    /// A loss at the end of a transfer costs a round trip. By default (auto) the sender adds coded
+    /// packets after the last data, as many as recent losses call for, if that takes less time than
+    /// it saves. With a share, it adds so many (1% to 25%) after all data, whatever is lost. They
+    /// count as data for every limit.
     #[arg(long, value_name = "WHEN", value_parser = args::repair)]
     #[arg(conflicts_with = "protocol")]
     repair: Option<Repair>,
     /// How the rate is chosen
     #[arg(long, value_name = "POLICY", value_enum, default_value_t = PolicyName::Fair)]
     policy: PolicyName,
-    /// Follow another protocol's rules, on our packets: an experiment, not for networks of others
+    /// Follow another protocol's rules, on netblt's packets: an experiment, not for shared networks
     ///
     /// Re-creations of the algorithms of 2002 to 2021 as their papers and sources have them: rate,
-    /// order of sending, and how losses are found, which the other side needs no option for. With
-    /// --rate rbudp keeps that rate whatever happens, tsunami aims at it, and fobs takes it for
-    /// the speed of the network card; to the others it is a ceiling. Most yield to nobody.
+    /// order of sending, and detection of losses. The other side needs no option for it. With
+    /// --rate rbudp keeps that rate whatever happens, tsunami aims at it, and fobs takes it for the
+    /// speed of the network card; to the others it is a ceiling. Most do not yield to other
+    /// traffic.
     #[arg(long, value_name = "NAME", value_enum, conflicts_with = "policy")]
     protocol: Option<ProtocolName>,
     #[command(flatten)]
-    network: Network,
+    network: NetworkArgs,
     #[command(flatten)]
-    show: Show,
+    show: OutputArgs,
     #[command(flatten)]
     page: PageArgs,
 }
@@ -94,14 +95,14 @@ pub(crate) struct Args {
 pub(crate) enum PolicyName {
     /// Find what the path carries and share it with others
     Fair,
-    /// Yield to all other traffic, and take what nobody else wants
+    /// Yield to all other traffic, and use only the capacity that is left
     Background,
     /// Take more than its share: others on the path are left a small part, and their queue is full
     Aggressive,
     /// CUBIC (RFC 9438): answer every loss as congestion, as TCP does
     Cubic,
-    /// Send at the rate or the burst values given, whatever happens, and yield to nobody: for a
-    /// path that is yours alone
+    /// Send at the given rate or burst values, whatever happens, and do not yield to other traffic:
+    /// for a path that is yours alone
     Fixed,
 }
 
@@ -118,7 +119,7 @@ impl PolicyName {
     }
 }
 
-/// What is said once of a sender that takes more than its share.
+/// The remark about a sender that takes more than its share.
 pub(crate) const AGGRESSIVE: &str =
     "--policy aggressive takes more than its share: other traffic on the path is left a small part";
 
@@ -191,25 +192,25 @@ fn help() -> String {
 }
 
 pub(crate) fn run(args: &Args) -> Code {
-    let mut report = Report::new(Role::Sender, args.show, false);
+    let mut report = Reporter::new(Role::Sender, args.show, false);
     let result = transfer(args, &mut report);
     report.finish(result)
 }
 
-fn transfer(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
+fn transfer(args: &Args, report: &mut Reporter) -> Result<Summary, Failure> {
     let source = source(args)?;
     // Before the library's own words about it, which know no options.
     let fixed = fixed_speed(args)?;
     let mut options = options(args)?;
     let names = || control::few(args.paths.iter().map(|path| path.to_string_lossy()));
     let title = format!("netblt send {}", names());
-    let page = Page::wanted(args.page.report.as_deref(), title, &mut options)?;
+    let page = HtmlReport::wanted(args.page.report.as_deref(), title, &mut options)?;
     let to = args.to.as_deref();
     let rendezvous = args.network.rendezvous(to, args.ticket_stdin, ("--to", to))?;
     args.network.check_wait(&rendezvous)?;
     report.waits(options.wait);
     if let Some(speed) = fixed {
-        report.warn(&format!("--policy fixed sends {speed} and yields to nobody"));
+        report.warn(&format!("--policy fixed sends {speed} and does not yield to other traffic"));
     }
     if args.policy == PolicyName::Aggressive {
         report.warn(AGGRESSIVE);
@@ -220,9 +221,9 @@ fn transfer(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
     control::offer(report, &mut options, Role::Sender, names());
     report.hear_files(&mut options);
     let cancel = Cancel::default();
-    secrecy::keep();
+    hardening::keep();
     signals::watch(&cancel, report.is_talkative())?;
-    output::announce(report, &rendezvous);
+    reporter::announce(report, &rendezvous);
     let sent = netblt::send(source, &rendezvous, &options, report, &cancel);
     page.into_iter().for_each(|page| page.write(report));
     sent.map_err(|error| report.failure(&error))
@@ -258,13 +259,13 @@ fn selection(args: &Args) -> Result<Selection, Failure> {
     let mut selection = Selection::from(args.paths.clone());
     selection.exclude.clone_from(&choice.exclude);
     (selection.follow, selection.allow_changes) = (choice.copy_links, choice.allow_changes);
-    selection.modes = choice.chmod.as_deref().map(choice::modes).transpose()?;
+    selection.modes = choice.chmod.as_deref().map(selection_args::modes).transpose()?;
     let Some(mut listed) = choice.listed(true)? else { return Ok(selection) };
     let [source] = args.paths.as_slice() else {
         return Err(Failure::usage("--files-from takes one PATH, the directory of the names"));
     };
     let cannot = |text: String| Failure::new(Code::File, text);
-    let found = Found::listed(source.as_os_str(), &mut listed).map_err(cannot)?;
+    let found = Sources::listed(source.as_os_str(), &mut listed).map_err(cannot)?;
     if let Some(text) = found.skipped.first() {
         return Err(cannot(format!("--files-from: {text}")));
     }
@@ -274,14 +275,14 @@ fn selection(args: &Args) -> Result<Selection, Failure> {
     Ok(selection)
 }
 
-/// A fixed sender was told nothing to keep to.
+/// The error of a fixed sender without a rate.
 const PACELESS: &str = "--policy fixed needs --rate <RATE>, or --burst-size and --burst-interval";
 
 /// On `rfc998` there are two policies.
 pub(crate) const SEALED_ONLY: &str =
     "on --wire rfc998 there are --policy fair and fixed; all others are for --wire sealed";
 
-/// What `--policy fixed` was told, in words.
+/// The rate of `--policy fixed`, in words.
 fn fixed_speed(args: &Args) -> Result<Option<String>, Failure> {
     match (args.policy, args.rate, args.network.burst()) {
         (PolicyName::Background | PolicyName::Aggressive | PolicyName::Cubic, ..)
@@ -304,7 +305,7 @@ fn fixed_speed(args: &Args) -> Result<Option<String>, Failure> {
     }
 }
 
-/// What a fixed sender keeps to: burst values if they were given, else the rate.
+/// The pace of a fixed sender: burst values if they were given, else the rate.
 pub(super) fn pace(rate: Option<Rate>, burst: Option<Burst>) -> Result<Pace, Failure> {
     let pace = burst.map_or_else(|| Pace::rate(rate?), Pace::bursts);
     pace.ok_or_else(|| Failure::usage(PACELESS))
@@ -321,7 +322,7 @@ fn options(args: &Args) -> Result<Options, Failure> {
     let mut options = args.network.options()?;
     options.manifest.clone_from(&args.manifest);
     (options.policy, options.burst, options.atomic) = (policy, None, args.atomic);
-    options.memory = !args.no_memory;
+    options.path_cache = !args.no_memory;
     if args.repair.is_some() && args.network.wire == WireName::Rfc998 {
         return Err(Failure::usage("--repair is for --wire sealed: RFC 998 has no such packets"));
     }

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use netblt::keys::{authorized, file};
-use netblt::serve::{Account, Grant, Members, PORT, ServerObserver, Service, Verdict, serve};
+use netblt::serve::{
+    AuditRecord, AuthorizedClients, PORT, Permissions, ServerObserver, Service, Verdict, serve,
+};
 use netblt::ticket::{self, Ticket};
 use netblt::{Cancel, Error, Lanes, Options, PublicKey};
 use netblt_proto::api::{printable, printable_bytes};
@@ -18,17 +20,18 @@ use serde_json::{Value, json};
 
 use crate::exit::{self, Code, Failure, plain};
 use crate::json::{self, Name, Stream};
-use crate::output;
-use crate::served::client;
+use crate::reporter;
+use crate::server_client::client;
 use crate::stdout::{self, say};
-use crate::{advice, args, secrecy, signals, units};
+use crate::{args, hardening, hints, signals, units};
 
 /// Serve a directory to many at once
 ///
-/// Whoever has the ticket that is printed, or one of the keys of --authorized-keys, may fetch what
-/// is beneath DIR with `netblt cp`, `ls` and `stat`, and change it with `cp`, `rm` and `mkdir`;
-/// nothing outside of DIR is seen or touched, and no symbolic link is followed. Ctrl-C or SIGTERM:
-/// those who are being served are served to their end, and nobody else; once more: at once.
+/// Clients with the printed ticket, or one of the keys of --authorized-keys, may fetch files
+/// beneath DIR with `netblt cp`, `ls` and `stat`, and change them with `cp`, `rm` and `mkdir`.
+/// Nothing outside of DIR is seen or touched, and no symbolic link is followed. Ctrl-C or SIGTERM:
+/// running requests are served to their end, and no new ones; a second time: the server ends at
+/// once.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct Args {
@@ -40,11 +43,11 @@ pub(crate) struct Args {
     /// It is made, for this user alone, if it is not there.
     #[arg(long, value_name = "FILE")]
     ticket_file: Option<PathBuf>,
-    /// Let in those whose keys this file has, a line each, in place of whoever has a ticket
+    /// Let in clients whose keys this file has, one a line, in place of those with the ticket
     ///
-    /// A line is that of FILE.pub of netblt keygen, with options before it if it is to be allowed
-    /// less: root=, read-only, write-only, max-rate=, max-sessions=, expires=; or third-party, if
-    /// this server may send files to other ones for it. SIGHUP reads it again.
+    /// A line is that of FILE.pub of netblt keygen, with options before it to restrict the client:
+    /// root=, read-only, write-only, max-rate=, max-sessions=, expires=; or third-party, if this
+    /// server may send files to other servers for it. SIGHUP reads the file again.
     #[arg(long, value_name = "FILE", conflicts_with = "ticket_file")]
     authorized_keys: Option<PathBuf>,
     /// The server's own key, for --authorized-keys [default: ~/.config/netblt/key]
@@ -53,10 +56,10 @@ pub(crate) struct Args {
     /// Let nothing be changed
     #[arg(long, conflicts_with = "write_only")]
     read_only: bool,
-    /// Let nothing be read: files can be put and directories made, and that is all that is seen
+    /// Let clients read nothing: they can only put files and make directories
     #[arg(long)]
     write_only: bool,
-    /// Serve no more than this at once; others are told to come later
+    /// Serve no more than this at once; others are asked to come later
     #[arg(long, value_name = "N", default_value_t = 64,
           value_parser = units::number::<u32>(1, 4096))]
     max_sessions: u32,
@@ -66,16 +69,16 @@ pub(crate) struct Args {
     /// Never send and receive more than this, all together: in bits (200Mbit) or bytes (25MB) a
     /// second
     ///
-    /// It is divided alike among clients, the share of a client among its sessions, and that of a
-    /// session among its requests. What one does not use is divided among the others.
+    /// It is divided evenly among clients, the share of a client among its sessions, and that of a
+    /// session among its requests. Unused parts are divided among the others.
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
     max_rate: Option<Rate>,
     /// Connections of one transfer, 1 to 32, or "auto" [default: auto]; the smaller of both sides
     /// counts
     ///
-    /// See `netblt send --help`. They are for those who fetch or put much at once. Each more than
-    /// the first is a thread of its own and three open files; there are 256 of these at most, and
-    /// fewer where few files may be open.
+    /// See `netblt send --help`. They are for clients that fetch or put much at once. Each more
+    /// than the first is a thread of its own and three open files. There are 256 of these at most,
+    /// and fewer where few files may be open.
     #[arg(long, value_name = "N", value_parser = args::lanes)]
     lanes: Option<Lanes>,
     /// Take no more files and directories than this with one transfer; 256 bytes of memory for each
@@ -85,10 +88,10 @@ pub(crate) struct Args {
     /// Take no more bytes than this with one transfer, such as 20GB
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     max_size: Option<u64>,
-    /// Add a line of JSON to FILE for every request: who, what, how much, and how it ended
+    /// Add a line of JSON to FILE for every request: client, request, bytes, and how it ended
     #[arg(long, value_name = "FILE")]
     audit: Option<PathBuf>,
-    /// Tell counts at http://127.0.0.1:PORT/metrics, as Prometheus reads them
+    /// Serve counts at http://127.0.0.1:PORT/metrics, as Prometheus reads them
     #[arg(long, value_name = "PORT", value_parser = units::number::<u16>(0, 65_535))]
     metrics: Option<u16>,
     /// Local UDP port; 0 lets the system choose
@@ -110,10 +113,10 @@ pub(crate) struct Args {
     /// How long a silent client is waited for (1s to 49d)
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = units::death_timer)]
     death_timer: Duration,
-    /// Tell what happens as JSON, one object a line, on standard output
+    /// Print events as JSON, one object a line, on standard output
     #[arg(long)]
     json: bool,
-    /// Tell nothing but the ticket, warnings and errors
+    /// Print nothing but the ticket, warnings and errors
     #[arg(long, short)]
     quiet: bool,
 }
@@ -131,17 +134,17 @@ fn help() -> String {
 
 pub(crate) fn run(args: &Args) -> Code {
     let cancel = Cancel::default();
-    output::end(start(args, &cancel), args.json)
+    reporter::end(start(args, &cancel), args.json)
 }
 
 fn start(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
     let options = args.options()?;
     let mut service = Service::new(&args.root);
-    (service.grant.read, service.grant.write) = (!args.write_only, !args.read_only);
+    (service.permissions.read, service.permissions.write) = (!args.write_only, !args.read_only);
     service.max_rate = args.max_rate;
     if let Some(port) = args.metrics {
         let said = |error| Failure::new(Code::Socket, format!("--metrics {port}: {error}"));
-        service.meter.answer_on(port).map_err(said)?;
+        service.metrics.answer_on(port).map_err(said)?;
     }
     (service.max_sessions, service.memory) = (args.max_sessions, args.memory);
     if let Some(path) = args.ticket_file.as_deref().filter(|path| path.exists()) {
@@ -150,14 +153,14 @@ fn start(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
         service.secret = Some(ticket.map_err(said)?.secret);
     }
     let audit = args.audit.as_deref().map(audit).transpose()?;
-    secrecy::keep();
+    hardening::keep();
     let talks = !args.json && !args.quiet;
     match &args.authorized_keys {
         None => signals::watch(cancel, talks)?,
         Some(path) => {
-            let (members, grant) = members(args, path, &service.grant)?;
+            let (members, permissions) = members(args, path, &service.permissions)?;
             let (path, again) = (path.clone(), members.clone());
-            let reload = move || match clients(&path, &grant) {
+            let reload = move || match clients(&path, &permissions) {
                 Ok(clients) => {
                     again.change(clients);
                 }
@@ -179,23 +182,27 @@ fn start(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
     }
 }
 
-/// Whom the server lets in by their keys, and what it allows at most.
-fn members(args: &Args, path: &Path, grant: &Grant) -> Result<(Members, Grant), Failure> {
+/// The keys that the server accepts, and the most that it allows.
+fn members(
+    args: &Args,
+    path: &Path,
+    permissions: &Permissions,
+) -> Result<(AuthorizedClients, Permissions), Failure> {
     let failed = |error| Failure::transfer(&error, false);
     let no_home = || Failure::usage("there is no home directory to look for a key in: --key FILE");
     let key = args.key.clone().or_else(|| file::place("key")).ok_or_else(no_home)?;
     let own = file::read(&key).map_err(failed)?;
-    let mut grant = grant.clone();
-    let absolute = fs::canonicalize(&grant.root);
-    let said = |error| Failure::new(Code::File, format!("{}: {error}", grant.root.display()));
-    grant.root = absolute.map_err(said)?;
-    let (members, _) = Members::new(own, clients(path, &grant)?);
-    Ok((members, grant))
+    let mut permissions = permissions.clone();
+    let absolute = fs::canonicalize(&permissions.root);
+    let said = |error| Failure::new(Code::File, format!("{}: {error}", permissions.root.display()));
+    permissions.root = absolute.map_err(said)?;
+    let (members, _) = AuthorizedClients::new(own, clients(path, &permissions)?);
+    Ok((members, permissions))
 }
 
-/// The keys of a file, each with what it may of what the server allows. Lines that make no sense
-/// are named.
-fn clients(path: &Path, most: &Grant) -> Result<Vec<(PublicKey, Grant)>, Failure> {
+/// The keys of a file, each with its permissions, within those of the server. Lines with errors are
+/// reported.
+fn clients(path: &Path, most: &Permissions) -> Result<Vec<(PublicKey, Permissions)>, Failure> {
     let (clients, wrong) = authorized::read(path, most, &|text| units::rate(text))
         .map_err(|error| Failure::transfer(&error, false))?;
     wrong.iter().for_each(|wrong| say(&format!("netblt: warning: {wrong}")));
@@ -221,7 +228,7 @@ struct Audit {
 }
 
 impl Audit {
-    /// Adds a line. The user hears when that begins to fail, and when it works again.
+    /// Adds a line. The user is informed when that begins to fail, and when it works again.
     fn add(&mut self, data: &Value) {
         let begin = if self.cut { "\n" } else { "" };
         match self.file.write_all(format!("{begin}{data}\n").as_bytes()) {
@@ -300,7 +307,7 @@ impl ServerObserver for Teller<'_> {
         let secret = ticket.to_string();
         match &self.args.ticket_file {
             Some(path) => self.keep(path, &secret)?,
-            None => output::check_read(io::stdout(), "standard output")?,
+            None => reporter::check_read(io::stdout(), "standard output")?,
         }
         let addresses: Vec<&str> = ticket.addresses.iter().map(String::as_str).collect();
         match (self.args.json, &self.args.ticket_file) {
@@ -328,7 +335,7 @@ impl ServerObserver for Teller<'_> {
         self.note(&format!("Serving {root} at {}. Ctrl-C stops.", addresses.join(", ")));
     }
 
-    fn ended(&mut self, account: &Account) {
+    fn ended(&mut self, account: &AuditRecord) {
         let data = data(account);
         self.audit.iter_mut().for_each(|audit| audit.add(&data));
         if self.args.json {
@@ -339,11 +346,11 @@ impl ServerObserver for Teller<'_> {
     }
 
     fn warn(&mut self, error: &Error) {
-        say(&format!("netblt: warning: {error}{}", advice::on_error(error)));
+        say(&format!("netblt: warning: {error}{}", hints::on_error(error)));
     }
 }
 
-fn data(account: &Account) -> Value {
+fn data(account: &AuditRecord) -> Value {
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (verdict, why) = match &account.verdict {
         Verdict::Done => ("done", None),
@@ -373,8 +380,8 @@ fn data(account: &Account) -> Value {
     data
 }
 
-fn words(account: &Account) -> String {
-    let Account { peer, request, bytes, elapsed, .. } = account;
+fn words(account: &AuditRecord) -> String {
+    let AuditRecord { peer, request, bytes, elapsed, .. } = account;
     let path = printable_bytes(&account.path);
     let bytes = units::show_bytes(*bytes);
     let what = match &account.verdict {

@@ -7,11 +7,11 @@ use netblt_path::scenario::{self, Scenario};
 use netblt_sim::swarm;
 
 use crate::exit::{Code, Failure};
-use crate::output;
+use crate::reporter;
 use crate::stdout;
 use crate::units;
 
-/// Replay one world of the simulator and tell what happened in it
+/// Replay one world of the simulator and print what happens in it
 ///
 /// The same seed is the same world for ever: the same path, the same losses, the same disks. A
 /// failing random test prints the seed to give here.
@@ -27,7 +27,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Code {
-    output::end(replay(args), false)
+    reporter::end(replay(args), false)
 }
 
 /// Prints what happened; an `Err` may mean that the world broke a promise.

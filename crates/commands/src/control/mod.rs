@@ -1,23 +1,23 @@
 //! A socket of the user's own by which a transfer is changed while it runs: `netblt control`.
 //!
-//! One line of JSON each way: a [`Request`], and a [`Reply`]. Who may connect is who may enter the
-//! directory of the sockets ([`place`]), and that is this user alone.
+//! One line of JSON each way: a [`Request`], and a [`Reply`]. The directory of the sockets
+//! ([`place`]) is open to this user alone, and so are they.
 
-pub(crate) mod place;
 mod server;
+pub(crate) mod socket_dir;
 
 use netblt::{Control, Options, Policy};
 use netblt_proto::config::Role;
 use serde::{Deserialize, Serialize};
 
 use crate::commands::send::PolicyName;
-use crate::output::Report;
+use crate::reporter::Reporter;
 pub(crate) use server::Server;
 
-/// What is to be changed; what is not named stays.
+/// The requested changes. Fields without a value stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Request {
-    pub(crate) rate: Option<RateWish>,
+    pub(crate) rate: Option<RateChange>,
     pub(crate) policy: Option<PolicyName>,
     pub(crate) paused: Option<bool>,
 }
@@ -31,18 +31,18 @@ impl Request {
 
 /// A ceiling, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum RateWish {
+pub(crate) enum RateChange {
     Lifted,
     /// Bytes of IP packets a second.
     At(u64),
 }
 
-/// What comes back.
+/// The answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
     /// Done, and this is how it is.
     State(State),
-    /// Nothing was changed, and why.
+    /// Nothing was changed, for this reason.
     Refused(String),
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct State {
     pub(crate) pid: u32,
     /// `sender` or `receiver`.
     pub(crate) role: String,
-    /// What is sent, or where to it is received.
+    /// The sources, or the destination.
     pub(crate) what: String,
     /// The other end, once there is one.
     pub(crate) peer: Option<String>,
@@ -67,9 +67,9 @@ pub(crate) struct State {
     pub(crate) paused: bool,
 }
 
-/// Lets the transfer with these options be changed by others of this user's programs, if that can
-/// be. If not, it goes on all the same.
-pub(crate) fn offer(report: &mut Report, options: &mut Options, role: Role, what: String) {
+/// Lets other programs of this user change the transfer with these options, if that is possible. If
+/// not, it goes on all the same.
+pub(crate) fn offer(report: &mut Reporter, options: &mut Options, role: Role, what: String) {
     let control = Control::new();
     options.control = Some(control.clone());
     match Server::start(control, options, role, what) {
@@ -78,7 +78,7 @@ pub(crate) fn offer(report: &mut Report, options: &mut Options, role: Role, what
     }
 }
 
-/// The names of what is sent, in a few words.
+/// The names of the sources, shortened.
 pub(crate) fn few<'a>(mut names: impl Iterator<Item = std::borrow::Cow<'a, str>>) -> String {
     let first = names.next().unwrap_or_default().into_owned();
     match names.count() {

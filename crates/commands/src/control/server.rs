@@ -10,20 +10,20 @@ use std::thread;
 use netblt::{Ceiling, Control, Options, Pace, Policy, Progress, Rate, Wire};
 use netblt_proto::config::Role;
 
-use super::{RateWish, Reply, Request, State, may_change, place};
+use super::{RateChange, Reply, Request, State, may_change, socket_dir};
 
 /// A socket that is served; it is removed with this.
 pub(crate) struct Server {
     path: PathBuf,
-    desk: Arc<Desk>,
+    desk: Arc<ControlledTransfer>,
 }
 
-/// What is known of the transfer, and what changes it.
-struct Desk {
+/// The controlled transfer: its state, and its handle.
+struct ControlledTransfer {
     control: Control,
     role: Role,
     wire: Wire,
-    /// What it was told at its start.
+    /// The policy at the start.
     policy: Policy,
     state: Mutex<State>,
 }
@@ -35,14 +35,15 @@ impl Server {
         role: Role,
         what: String,
     ) -> io::Result<Self> {
-        let (listener, path) = place::listen()?;
+        let (listener, path) = socket_dir::listen()?;
         let name = match role {
             Role::Sender => "sender",
             Role::Receiver => "receiver",
         };
         let state = State { pid: process::id(), role: name.to_owned(), what, ..State::default() };
         let (wire, policy) = (options.wire, options.policy);
-        let desk = Arc::new(Desk { control, role, wire, policy, state: Mutex::new(state) });
+        let desk =
+            Arc::new(ControlledTransfer { control, role, wire, policy, state: Mutex::new(state) });
         let served = desk.clone();
         let serve = move || serve(&listener, &served);
         let server = Self { path, desk };
@@ -66,35 +67,35 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        place::remove(&self.path);
+        socket_dir::remove(&self.path);
     }
 }
 
-fn serve(listener: &UnixListener, desk: &Desk) {
-    // Of who connects and says nothing, or nothing that makes sense, nothing is left.
+fn serve(listener: &UnixListener, desk: &ControlledTransfer) {
+    // A client that sends nothing, or no request, leaves nothing behind.
     for stream in listener.incoming().flatten() {
         let _ = answer(stream, desk);
     }
 }
 
-fn answer(mut stream: UnixStream, desk: &Desk) -> io::Result<()> {
-    let request: Request = place::take(&stream)?;
+fn answer(mut stream: UnixStream, desk: &ControlledTransfer) -> io::Result<()> {
+    let request: Request = socket_dir::take(&stream)?;
     let reply = match desk.obey(&request) {
         Ok(()) => Reply::State(desk.now()),
         Err(why) => Reply::Refused(why.to_owned()),
     };
-    place::put(&mut stream, &reply)
+    socket_dir::put(&mut stream, &reply)
 }
 
-impl Desk {
+impl ControlledTransfer {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of what is asked for, or nothing.
+    /// Makes all requested changes, or none.
     fn obey(&self, request: &Request) -> Result<(), &'static str> {
         let rate = match request.rate {
-            Some(RateWish::At(bytes)) => Some(Rate::from_bytes_per_second(bytes)),
+            Some(RateChange::At(bytes)) => Some(Rate::from_bytes_per_second(bytes)),
             _ => None,
         };
         let plain = self.wire == Wire::Rfc998;
@@ -129,7 +130,7 @@ impl Desk {
         Ok(())
     }
 
-    /// How it is, with what was just changed.
+    /// Its state, with the latest changes.
     fn now(&self) -> State {
         let steering = self.control.steering();
         let policy = steering.policy.unwrap_or(self.policy);
@@ -138,7 +139,7 @@ impl Desk {
             Ceiling::Lifted => None,
             Ceiling::At(rate) => Some(rate),
         };
-        // What a receiver was told at first was agreed on: it can be lowered alone.
+        // A receiver's ceiling at the start was agreed on: it can only be lowered.
         let agreed = self.policy.ceiling().filter(|_| self.role == Role::Receiver);
         let ceiling = ceiling.into_iter().chain(agreed).min();
         let mut state = self.state().clone();

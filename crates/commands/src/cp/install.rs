@@ -7,12 +7,12 @@ use std::path::PathBuf;
 
 use netblt_proto::api::printable;
 
-use crate::cp::place::Host;
+use crate::cp::location::Host;
 use crate::cp::ssh::SshOptions;
 use crate::exit::{Code, Failure};
-use crate::output::Report;
+use crate::reporter::Reporter;
 
-/// Nothing gets the program's name before it has run there; then the version is all that is said.
+/// No file gets the program's name before it has run there. The version is then its only output.
 const SCRIPT: &str = "\
 umask 022; d=$HOME/.local/bin; t=$d/.netblt.$$; mkdir -p \"$d\" || exit 1; \
 if cat >\"$t\" && chmod 755 \"$t\" && v=$(\"$t\" --version 2>&1); \
@@ -25,7 +25,7 @@ const FAILS: &str = "netblt fails: ";
 pub(crate) struct Machine(pub(crate) String);
 
 impl Machine {
-    /// The program for it: this one, or one for other machines that lies beside it.
+    /// The program for it: this one, or one for other machines beside it.
     fn program(&self) -> Result<PathBuf, Failure> {
         let own = std::env::current_exe()
             .map_err(|error| Failure::new(Code::File, format!("this program's file: {error}")))?;
@@ -63,7 +63,7 @@ pub(crate) fn install(
     family: (bool, bool),
     machine: &Machine,
     yes: bool,
-    report: &Report,
+    report: &Reporter,
 ) -> Result<(), Failure> {
     let program = machine.program()?;
     let (name, version) = (&host.name, env!("CARGO_PKG_VERSION"));
@@ -94,7 +94,9 @@ pub(crate) fn install(
 
 fn ask(question: &str) -> Result<(), Failure> {
     if !io::stdin().is_terminal() {
-        return Err(Failure::usage("--install asks first, and nobody is here to answer: --yes"));
+        return Err(Failure::usage(
+            "--install asks first, and there is no terminal to answer on: add --yes",
+        ));
     }
     let mut answer = String::new();
     let asked =

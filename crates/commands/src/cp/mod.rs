@@ -1,26 +1,26 @@
-//! `netblt cp` and its far end: two programs, the user's own ssh between them, and the transfer
+//! `netblt cp` and its agent: two programs, the user's own ssh between them, and the transfer
 //! beside or inside it.
 //!
-//! The near end ([`near`]) starts the far end with ssh ([`link`], [`ssh`]) and speaks with it over
-//! its standard input and output ([`channel`], [`words`]): nothing of a name or a path is ever a
-//! word of a shell. Where UDP passes is found by trying ([`probe`]); where it does not, datagrams
-//! go through ssh ([`tunnel`]). Which side sends is the user's choice ([`place`], [`gather`]), and
-//! which files ([`listed`], [`standing`]). Where neither side is here, there are two far ends, and
-//! this one introduces them ([`third`]). Which options mean something on which way
-//! is one table ([`routes`]).
+//! The client ([`client`]) starts the agent with ssh ([`ssh_session`], [`ssh`]) and exchanges
+//! messages with it over its standard input and output ([`framing`], [`messages`]). No name and no
+//! path is ever a word of a shell. Probes find where UDP passes ([`probe`]). Where it does not,
+//! datagrams go through ssh ([`tunnel`]). The user chooses which side sends ([`location`],
+//! [`operands`]), and which files ([`files_from`], [`existing`]). If neither side is this machine,
+//! there are two agents, and this program introduces them ([`third_party`]). One table has the
+//! options of each route ([`routes`]).
 
-pub(crate) mod channel;
-pub(crate) mod gather;
+pub(crate) mod client;
+pub(crate) mod existing;
+pub(crate) mod files_from;
+pub(crate) mod framing;
 pub(crate) mod install;
-pub(crate) mod link;
-pub(crate) mod listed;
-pub(crate) mod near;
+pub(crate) mod location;
+pub(crate) mod messages;
+pub(crate) mod operands;
 pub(crate) mod options;
-pub(crate) mod place;
 pub(crate) mod probe;
 pub(crate) mod routes;
 pub(crate) mod ssh;
-pub(crate) mod standing;
-pub(crate) mod third;
+pub(crate) mod ssh_session;
+pub(crate) mod third_party;
 pub(crate) mod tunnel;
-pub(crate) mod words;

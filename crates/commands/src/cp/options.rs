@@ -1,4 +1,4 @@
-//! What `netblt cp` can be told of the copying itself.
+//! The options of `netblt cp` for the copying itself.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -10,54 +10,54 @@ use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 use netblt_proto::units::Rate;
 
 use crate::args::{self, ResumeName, Sharing};
-use crate::choice::Choice;
-use crate::cp::standing::Existing;
+use crate::cp::existing::ExistingPolicy;
+use crate::selection_args::SelectionArgs;
 use crate::units;
 
 /// How to copy.
 #[derive(Args, Debug)]
-pub(crate) struct Wish {
-    /// Copy directories with all that is in them
+pub(crate) struct CopyArgs {
+    /// Copy directories with their contents
     #[arg(short, long)]
     pub(crate) recursive: bool,
     /// Keep permissions and times of modification
     #[arg(short, long)]
     pub(crate) preserve: bool,
     #[command(flatten)]
-    pub(crate) extra: args::Extra,
+    pub(crate) extra: args::ExtraArgs,
     /// Only list what would be copied
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
     /// All or nothing: what cannot be read or stored ends the copy instead of being left out
     #[arg(long)]
     pub(crate) atomic: bool,
-    /// What to do with what is left of a transfer that was broken off
+    /// What to do with the parts of a broken transfer
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = ResumeName::Auto)]
     pub(crate) resume: ResumeName,
-    /// How long parts of files are kept for a transfer that goes on from them [default: 7d]
+    /// How long parts of files are kept so that a transfer can be resumed [default: 7d]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub(crate) keep_partial: Option<Duration>,
-    /// Read every file again from the disk before it gets its name
+    /// Read every file back from the disk before it gets its name
     ///
-    /// What is not what came is named, left out and not kept (exit code 23; with --atomic nothing
-    /// is kept). The system is asked to forget what it holds of the file in memory, so that the
-    /// disk itself is read, unless the file system is in memory. What is left of a broken transfer
-    /// is read again, too.
+    /// Files that differ from the received data are named, left out and not kept (exit code 23;
+    /// with --atomic nothing is kept). The page cache of the file is dropped first, so that the
+    /// disk itself is read, unless the file system is in memory. Parts of a broken transfer are
+    /// read again, too.
     #[arg(long)]
     pub(crate) verify: bool,
-    /// Do not remember the path: begin anew with every copy
+    /// Do not remember the path: every copy starts from scratch
     ///
-    /// Whichever side sends keeps the addresses, the rate and the round trip of the path for a day
-    /// in ~/.cache/netblt/paths, and begins the next copy with half of that rate.
+    /// The sending side keeps the addresses, the rate and the round trip of the path for a day in
+    /// ~/.cache/netblt/paths, and starts the next copy with half of that rate.
     #[arg(long)]
     pub(crate) no_memory: bool,
-    /// Coded packets that stand for lost ones: auto, never, or a share of the data as in 5%
+    /// Coded packets that replace lost ones: auto, never, or a share of the data as in 5%
     ///
     /// See `netblt send --help`.
     #[arg(long, value_name = "WHEN", value_parser = args::repair)]
     pub(crate) repair: Option<Repair>,
     #[command(flatten)]
-    pub(crate) choice: Choice,
+    pub(crate) choice: SelectionArgs,
     /// Leave files alone that exist at the destination; they are not sent
     #[arg(long)]
     pub(crate) ignore_existing: bool,
@@ -66,8 +66,8 @@ pub(crate) struct Wish {
     pub(crate) update: bool,
     /// With --update, times that differ by no more than this are the same (a number is seconds)
     ///
-    /// What the destination's file system cannot tell apart is the same anyway: two seconds on
-    /// FAT, one through sshfs.
+    /// Times within the resolution of the destination's file system are the same anyway: two
+    /// seconds on FAT, one through sshfs.
     #[arg(long, value_name = "TIME", requires = "update", value_parser = window)]
     pub(crate) modify_window: Option<Duration>,
     /// How it shares the path with other traffic
@@ -87,12 +87,12 @@ pub(crate) struct Wish {
     /// UDP ports to use, on both machines, such as 4000 or 4000-4010 [default: any]
     #[arg(long, value_name = "PORT[-PORT]", value_parser = ports)]
     pub(crate) udp_port: Option<(u16, u16)>,
-    /// Connections to go over, 1 to 32, or "auto" [default: auto]
+    /// Connections to use, 1 to 32, or "auto" [default: auto]
     ///
-    /// See `netblt send --help`; of both machines the one with fewer processors says what "auto"
-    /// is, and of a server what that takes. All but the first come from other UDP ports than
-    /// --udp-port has, to one of those; what does not pass is done without, and so are they where
-    /// data go through ssh.
+    /// See `netblt send --help`. For "auto", the machine with fewer processors decides, and a
+    /// server's own limit counts. All but the first use other local UDP ports than --udp-port has,
+    /// and go to one of its ports. Connections that are blocked are given up, and data through ssh
+    /// use only one.
     #[arg(long, value_name = "N", value_parser = args::lanes)]
     pub(crate) lanes: Option<Lanes>,
     /// Whether data go through ssh
@@ -105,7 +105,7 @@ pub(crate) struct Wish {
     /// [default: 2097152]
     #[arg(long, value_name = "N", value_parser = units::number::<u64>(1, MAX_FILES))]
     pub(crate) max_files: Option<u64>,
-    /// Write names and BLAKE3 digests of what was copied to FILE, as b3sum does
+    /// Write names and BLAKE3 digests of the copied files to FILE, as b3sum does
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Option<PathBuf>,
     /// Write trace events to FILE (JSON lines)
@@ -130,8 +130,8 @@ pub(crate) enum Fallback {
     Always,
 }
 
-impl Wish {
-    /// The most that may be sent, whichever way it was said.
+impl CopyArgs {
+    /// The highest rate, by whichever option.
     pub(crate) fn ceiling(&self) -> Option<Rate> {
         let limit = |kbit| Rate::from_bytes_per_second(u64::from(kbit) * 1000 / 8);
         self.rate.or(self.bwlimit).or_else(|| self.limit.map(limit))
@@ -147,12 +147,12 @@ impl Wish {
         self.max_files.unwrap_or(DEFAULT_MAX_FILES)
     }
 
-    /// What becomes of files that stand at the destination.
-    pub(crate) fn existing(&self) -> Existing {
+    /// The rule for files that exist at the destination.
+    pub(crate) fn existing(&self) -> ExistingPolicy {
         match (self.ignore_existing, self.update) {
-            (true, _) => Existing::Keep,
-            (false, true) => Existing::KeepNewer(self.modify_window.unwrap_or_default()),
-            (false, false) => Existing::Replace,
+            (true, _) => ExistingPolicy::Keep,
+            (false, true) => ExistingPolicy::KeepNewer(self.modify_window.unwrap_or_default()),
+            (false, false) => ExistingPolicy::Replace,
         }
     }
 
@@ -161,12 +161,12 @@ impl Wish {
         self.udp_port.unwrap_or((0, 0))
     }
 
-    /// Whether only IPv4, and whether only IPv6, is to be used.
+    /// Whether only IPv4, and whether only IPv6, may be used.
     pub(crate) fn family(&self) -> (bool, bool) {
         (self.ipv4, self.ipv6)
     }
 
-    /// Whether an address is of a version that is to be used.
+    /// Whether an address is of a version that may be used.
     pub(crate) fn fits(&self, ip: &IpAddr) -> bool {
         if ip.is_ipv4() { !self.ipv6 } else { !self.ipv4 }
     }

@@ -1,9 +1,10 @@
-//! Looks which way UDP passes between two machines, before anything depends on it.
+//! Finds whether UDP passes between two machines, and in which direction, before the transfer
+//! opens.
 //!
-//! Each end asks at all addresses where the other may be, from the port that the transfer will
-//! use, so that whatever opens on the way is open for it. Questions are as long as the longest
-//! packet of an opening, so that a way on which only small ones pass is none. Whoever does not know
-//! the transfer's secret can neither ask nor answer; an answer is as long as its question.
+//! Each end asks at all addresses where the other may be, from the port that the transfer will use,
+//! so that a hole in a firewall serves both. Questions are as long as the longest packet of an
+//! opening, so that a path on which only small ones pass does not count. An end without the
+//! transfer's secret can neither ask nor answer. An answer is as long as its question.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -32,23 +33,23 @@ const CONTEXT: &str = "netblt 1 which way does UDP pass";
 /// Which end this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    Near = 1,
-    Far = 2,
+    Client = 1,
+    Agent = 2,
 }
 
-/// Addresses that are asked, at most: what another end says of itself is not believed.
+/// Most addresses that are asked: the other end's claims are not trusted.
 const MOST: usize = 16;
 
-/// Which addresses of another end are asked: those known here first, then those it tells, each
-/// once, 16 at most, and only such as one machine can have. Loopback is asked where `loopback`.
+/// The addresses of the other end to ask: those known here first, then those it reported, each
+/// once, 16 at most, and only such as one machine can have. Loopback only if `loopback`.
 pub(crate) fn plausible(
     known: impl IntoIterator<Item = IpAddr>,
-    told: impl IntoIterator<Item = IpAddr>,
+    reported: impl IntoIterator<Item = IpAddr>,
     loopback: bool,
     fits: impl Fn(&IpAddr) -> bool,
 ) -> Vec<IpAddr> {
     let mut all = Vec::with_capacity(MOST);
-    for ip in known.into_iter().chain(told).map(|ip| ip.to_canonical()) {
+    for ip in known.into_iter().chain(reported).map(|ip| ip.to_canonical()) {
         let wanted = is_unicast(&ip) && (loopback || !ip.is_loopback()) && fits(&ip);
         if wanted && !all.contains(&ip) {
             all.push(ip);
@@ -60,7 +61,7 @@ pub(crate) fn plausible(
     all
 }
 
-/// Of one machine, and reachable without a zone.
+/// Whether one machine can have it, and it needs no zone.
 fn is_unicast(ip: &IpAddr) -> bool {
     let odd = match ip {
         // "This network", multicast, reserved, broadcast.
@@ -110,7 +111,7 @@ impl Prober {
         Ok(self.socket.local_addr()?.port())
     }
 
-    /// Asks `peers` and answers who asks, until `until` or until `turn` ends it, which is called
+    /// Asks `peers` and answers questions, until `until` or until `turn` ends it. `turn` is called
     /// often, with an address of the other end whenever that has answered there.
     pub(crate) fn run<T>(
         &self,
@@ -129,16 +130,16 @@ impl Prober {
                 next = now + AGAIN;
                 let question = self.packet(ASK, self.nonce);
                 for peer in peers {
-                    // Some will be out of reach, and that is what is to be found out.
+                    // Some will be out of reach, which is what the probe finds.
                     let _ = self.socket.send_to(&question, self.spelled(*peer));
                 }
             }
-            let heard = match self.socket.recv_from(&mut packet) {
+            let answered = match self.socket.recv_from(&mut packet) {
                 Ok((len, from)) => self.hear(packet.get(..len).unwrap_or_default(), from),
-                // Nothing came, or an ICMP message about some address did.
+                // No datagram came, or an ICMP message about some address did.
                 Err(_) => None,
             };
-            if let ControlFlow::Break(value) = turn(heard) {
+            if let ControlFlow::Break(value) = turn(answered) {
                 return Some(value);
             }
         }
@@ -254,7 +255,7 @@ mod tests {
 
     fn listen(prober: Prober, time: Duration) -> thread::JoinHandle<Option<SocketAddr>> {
         thread::spawn(move || {
-            let found = |heard: Option<SocketAddr>| match heard {
+            let found = |answered: Option<SocketAddr>| match answered {
                 Some(address) => ControlFlow::Break(address),
                 None => ControlFlow::Continue(()),
             };
@@ -263,29 +264,29 @@ mod tests {
     }
 
     fn ask(prober: &Prober, at: SocketAddr, time: Duration) -> Option<SocketAddr> {
-        prober.run(&[at], Instant::now() + time, |heard| match heard {
+        prober.run(&[at], Instant::now() + time, |answered| match answered {
             Some(address) => ControlFlow::Break(address),
             None => ControlFlow::Continue(()),
         })
     }
 
     #[test]
-    fn who_knows_the_secret_is_answered_and_nobody_else() {
-        let (near, _) = end(Side::Near, 1);
-        let (far, at) = end(Side::Far, 1);
+    fn only_a_peer_with_the_secret_is_answered() {
+        let (near, _) = end(Side::Client, 1);
+        let (far, at) = end(Side::Agent, 1);
         let far = listen(far, Duration::from_millis(1500));
         assert_eq!(ask(&near, at, SOON), Some(at));
-        for (side, secret) in [(Side::Near, 2), (Side::Far, 1)] {
+        for (side, secret) in [(Side::Client, 2), (Side::Agent, 1)] {
             let (other, _) = end(side, secret);
             assert_eq!(ask(&other, at, Duration::from_millis(300)), None, "{side:?} {secret}");
         }
-        assert_eq!(far.join().expect("it ran"), None, "it asked nobody");
+        assert_eq!(far.join().expect("it ran"), None, "it asked no peer");
     }
 
     #[test]
     fn a_short_or_changed_question_is_not_answered() {
-        let (far, at) = end(Side::Far, 1);
-        let (near, _) = end(Side::Near, 1);
+        let (far, at) = end(Side::Agent, 1);
+        let (near, _) = end(Side::Client, 1);
         let far = listen(far, Duration::from_millis(700));
         let question = near.packet(ASK, near.nonce);
         let mut changed = question;
@@ -318,11 +319,11 @@ mod tests {
             "::ffff:255.255.255.255",
         ];
         let own = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"];
-        let told = || odd.iter().chain(&own).map(|text| ip(text));
+        let reported = || odd.iter().chain(&own).map(|text| ip(text));
         let all = |_: &IpAddr| true;
-        assert_eq!(plausible([], told(), false, all), Vec::<IpAddr>::new());
+        assert_eq!(plausible([], reported(), false, all), Vec::<IpAddr>::new());
         let loops: Vec<IpAddr> = own[..3].iter().map(|text| ip(text)).collect();
-        assert_eq!(plausible([], told(), true, all), loops);
+        assert_eq!(plausible([], reported(), true, all), loops);
         let many = (0..50_000u32).map(|n| IpAddr::from((0x0a00_0000 + n).to_be_bytes()));
         let known = ip("192.0.2.1");
         let asked = plausible([known, known], many, false, all);
@@ -332,10 +333,10 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_taken_from_the_range_and_its_end_is_told() {
+    fn ports_come_from_the_range_and_an_error_names_it_when_it_is_full() {
         let taken = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("bound");
         let port = taken.local_addr().expect("known").port();
-        let full = Prober::bind((port, port), (true, false), (&[1; 32], Side::Near));
+        let full = Prober::bind((port, port), (true, false), (&[1; 32], Side::Client));
         assert_eq!(full.err().map(|e| e.kind()), Some(io::ErrorKind::AddrInUse));
     }
 }

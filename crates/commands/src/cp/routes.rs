@@ -1,13 +1,13 @@
-//! Which options of `netblt cp` mean something on which route. What means nothing there is refused:
-//! no option is ignored in silence.
+//! The options of each route of `netblt cp`. An option without a meaning on a route is refused: no
+//! option is ignored in silence.
 
 use netblt::Extras;
 
-use crate::args::{ResumeName, Sharing, Show};
-use crate::cp::options::{Fallback, Wish};
+use crate::args::{OutputArgs, ResumeName, Sharing};
+use crate::cp::options::{CopyArgs, Fallback};
 use crate::cp::ssh::SshOptions;
 use crate::exit::Failure;
-use crate::served::client::Proof;
+use crate::server_client::client::Credentials;
 
 /// Between which ends a copy goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,13 +47,13 @@ impl Route {
     }
 }
 
-/// All that a command line of `cp` says beside its operands.
+/// The options of a command line of `cp`.
 #[derive(Clone, Copy)]
 pub(crate) struct Given<'a> {
-    pub(crate) wish: &'a Wish,
+    pub(crate) wish: &'a CopyArgs,
     pub(crate) ssh: &'a SshOptions,
-    pub(crate) proof: &'a Proof,
-    pub(crate) show: Show,
+    pub(crate) proof: &'a Credentials,
+    pub(crate) show: OutputArgs,
     pub(crate) stats: bool,
     pub(crate) report: bool,
 }
@@ -115,7 +115,7 @@ const TABLE: &[Row] = &[
     ("--fallback always", &[(&[Hosts], "the data do not come here")]),
     ("--trace", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
     ("--report", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
-    // What is shown.
+    // The options of the output.
     ("--stats", &[(&[Within], NOT_SENT)]),
     ("--progress", &[(&[Within], NOT_SENT)]),
     // How the other end is called.
@@ -146,7 +146,7 @@ pub(crate) fn check(route: Route, given: Given<'_>) -> Result<(), Failure> {
 }
 
 impl Given<'_> {
-    /// Those of the table that say something else than what is done anyway.
+    /// The options of the table whose values differ from the defaults.
     fn options(self) -> Vec<&'static str> {
         let Self { wish, ssh, proof, show, stats, report } = self;
         let extras = Extras::from(wish.extra);
@@ -214,7 +214,7 @@ mod tests {
         "--death-timer",
         "--help",
     ];
-    /// What depends on an option of the table.
+    /// Options that depend on another option of the table.
     const WITH_ANOTHER: &[&str] = &["-0", "--modify-window", "--yes"];
 
     /// A command line that gives the option, with what else it needs.
@@ -257,7 +257,7 @@ mod tests {
                         assert!(option.contains(' ') || said.contains(why), "{said}");
                     }
                     (None, None) => {}
-                    // Of two rows of one option the other one.
+                    // Of two rows for one option, the other one.
                     (None, Some(_)) if option.contains(' ') => {}
                     (why, said) => panic!("{option} {route:?}: {why:?}, {said:?}"),
                 }

@@ -1,7 +1,7 @@
-//! The user's own ssh, started with the far end as its command.
+//! The user's own ssh, started with the agent as its command.
 //!
-//! The command is a constant but for `--remote-netblt`, which is quoted; everything else is told
-//! over the pipes.
+//! The command is a constant but for `--remote-netblt`, which is quoted. Everything else goes over
+//! the pipes.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use crate::cp::install::Machine;
-use crate::cp::place::Host;
+use crate::cp::location::Host;
 use crate::exit::Failure;
 use crate::units;
 
@@ -25,16 +25,16 @@ p=${1:-netblt}; case $p in \"~/\"*) p=$HOME/${p#??};; esac; \
 command -v \"$p\" >/dev/null 2>&1 || \
 { echo; echo \"netblt missing: $p on $(uname -sm)\"; exit 127; }; \
 exec \"$p\" far-end";
-/// What the script says if there is no such program.
+/// The script's output if there is no such program.
 const MISSING: &str = "netblt missing: ";
-/// What ssh exits with if it is itself that failed.
+/// The exit code of ssh if ssh itself failed.
 const SSH_FAILED: i32 = 255;
 /// How long ssh may take to end when its pipes are closed.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long what it said may take to pass once it has ended.
+/// How long its last output may take to arrive once it has ended.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// What is passed on to ssh; scp's letters.
+/// The options that are passed on to ssh, with scp's letters.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "ssh")]
 pub(crate) struct SshOptions {
@@ -59,10 +59,10 @@ pub(crate) struct SshOptions {
     /// The program to use as ssh [default: ssh]
     #[arg(short = 'S', value_name = "PROGRAM")]
     program: Option<OsString>,
-    /// Where netblt is on the other machine [default: looked for in PATH and the usual places]
+    /// The path of netblt on the other machine [default: searched in PATH and the usual places]
     #[arg(long, value_name = "PATH")]
     remote_netblt: Option<String>,
-    /// Where netblt is missing there, or one that does not understand this one, put this one into
+    /// If the other machine has no netblt, or one of another version, copy this one into
     /// ~/.local/bin there, after asking
     #[arg(long, conflicts_with = "remote_netblt")]
     pub(crate) install: bool,
@@ -71,16 +71,16 @@ pub(crate) struct SshOptions {
     pub(crate) yes: bool,
 }
 
-/// ssh under way.
+/// A running ssh.
 pub(crate) struct Ssh {
     child: Child,
     host: String,
-    /// Passes on what ssh says.
+    /// Passes on ssh's standard error.
     words: Option<JoinHandle<()>>,
 }
 
-/// Settings of ssh's configuration under which it neither runs a command nor gives it this
-/// program's pipes, and what is needed in their place. OpenSSH names them since 8.7.
+/// Settings of ssh's configuration with which it runs no command or does not connect this program's
+/// pipes, and the settings that replace them. OpenSSH has names for them since 8.7.
 const IN_THE_WAY: [(&str, &str, &str); 3] = [
     ("stdinnull ", "no", "-oStdinNull=no"),
     ("sessiontype ", "default", "-oSessionType=default"),
@@ -88,7 +88,7 @@ const IN_THE_WAY: [(&str, &str, &str); 3] = [
 ];
 
 impl SshOptions {
-    /// What was given of that and says something to ssh alone, as users write it.
+    /// The given options that matter to ssh alone, as users write them.
     pub(crate) fn given(&self) -> impl Iterator<Item = &'static str> {
         let flags = [
             ("-P", self.port.is_some()),
@@ -107,7 +107,7 @@ impl SshOptions {
         self.program.as_deref().unwrap_or(OsStr::new("ssh"))
     }
 
-    /// Whether what is passed on can be.
+    /// Whether the options can be passed on.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let quotable = |path: &String| !path.contains(['\'', '!', '\n', '\\']) && !path.is_empty();
         match &self.remote_netblt {
@@ -119,7 +119,7 @@ impl SshOptions {
         }
     }
 
-    /// Starts ssh to `host` with the far end as its command.
+    /// Starts ssh to `host` with the agent as its command.
     pub(crate) fn start(
         &self,
         host: &Host,
@@ -155,7 +155,7 @@ impl SshOptions {
         command.output().map_err(|error| self.cannot(&error))
     }
 
-    /// What kind of machine that is.
+    /// The type of that machine.
     pub(crate) fn machine(&self, host: &Host, family: (bool, bool)) -> Result<Machine, Failure> {
         let nothing = File::open("/dev/null").map_err(|error| self.cannot(&error))?;
         let output = self.run(host, family, "uname -sm", nothing)?;
@@ -180,7 +180,7 @@ impl SshOptions {
     ) -> Command {
         let mut command = Command::new(self.program());
         command.args(overrides);
-        // What a far end of an older start left in the environment is none of ssh's business.
+        // The variables of a parent agent do not concern ssh.
         command.env_remove(crate::args::TICKET_VARIABLE);
         command.args(ipv4.then_some("-4")).args(ipv6.then_some("-6")).args(quiet.then_some("-q"));
         command.args(self.batch.then_some("-oBatchMode=yes"));
@@ -218,7 +218,7 @@ impl SshOptions {
         (name, !leads("proxyjump ") && !leads("proxycommand "))
     }
 
-    /// What ssh makes of all its configuration for this host, a setting a line.
+    /// ssh's effective configuration for this host, a setting a line.
     fn configuration(&self, host: &Host) -> Option<String> {
         let mut command = self.command(host, (false, false), true, &[]);
         command.arg("-G").arg("--").arg(&host.name);
@@ -226,8 +226,8 @@ impl SshOptions {
         String::from_utf8(output.stdout).ok()
     }
 
-    /// Arguments that undo settings in the way. Only those that are there: an older ssh knows none
-    /// of them, and refuses what it does not know.
+    /// Arguments that override such settings. Only those that are in use: an older ssh knows none
+    /// of them, and refuses unknown ones.
     fn overrides(&self, host: &Host) -> Vec<&'static str> {
         let text = self.configuration(host).unwrap_or_default();
         let is_set = |name: &str, wanted: &str| {
@@ -240,7 +240,7 @@ impl SshOptions {
 }
 
 impl Ssh {
-    /// Why the far end never came, from what did come instead.
+    /// Why the agent never came, from what did come instead.
     pub(crate) fn explain(&mut self, noise: &[u8]) -> Failure {
         use crate::exit::Code;
         let host = self.host.clone();
@@ -291,7 +291,7 @@ impl Ssh {
     }
 }
 
-/// The machine that said that it has no such program, if that is what came.
+/// The machine that has no such program, if the output says so.
 pub(crate) fn machine_without(noise: &[u8]) -> Option<Machine> {
     let text = String::from_utf8_lossy(noise);
     let (_, machine) = missing(&text)?.rsplit_once(" on ")?;

@@ -1,9 +1,9 @@
-//! The way through ssh, where UDP does not pass: a pair of sockets, of which the transfer has one
-//! end as if it were its UDP socket, and this the other. Nothing of it goes over a network.
+//! The fallback through ssh, where UDP does not pass: a pair of sockets. The transfer has one end
+//! as if it were its UDP socket, and this module the other. Nothing of it goes over a network.
 //!
 //! The transfer is as encrypted and verified as anywhere, but it finds no rate: TCP does that, and
-//! what waits for it looks like a path's queue to whoever measures. So the sender sends whatever it
-//! has permission for, which is no more than waits here without being lost.
+//! data that wait for TCP look like a queue of the path. So the sender sends all that it has
+//! permission for, which is no more than can wait here without loss.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -16,27 +16,27 @@ use std::time::Duration;
 use netblt::{Carried, Family, Lanes, Options, Pace, Policy, Rate};
 use socket2::SockRef;
 
-use crate::cp::channel::{FrameWriter, HEAD, MAX_DATAGRAM, datagram_head};
+use crate::cp::framing::{FrameWriter, HEAD, MAX_DATAGRAM, datagram_head};
 
 /// Bytes that wait in the socket at most, if the system allows.
 const SOCKET_BYTES: usize = 4 << 20;
-/// What a sender has permission for at once, in buffers so small that each tells something on a
-/// slow line: 4 MiB, twice what ssh itself lets be under way.
+/// The most that a sender may send at once, in buffers so small that each shows progress on a slow
+/// line: 4 MiB, twice what ssh itself lets be in flight.
 const BUFFER_BYTES: u32 = 256 << 10;
 const BUFFERS: u32 = 16;
-/// Bytes that wait for ssh at most: all of that, and what is said besides and again.
+/// The most bytes that wait for ssh: all of that, with control packets and repetitions.
 const QUEUE_BYTES: usize = 4 * (BUFFERS * BUFFER_BYTES) as usize;
 /// How fast that goes into the queue, headers included, unless the user wants it slower.
 const BYTES_A_SECOND: u64 = 250_000_000;
 /// Bytes of frames that go to ssh at once.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// How long the transfer may take to read what came before that is lost.
+/// How long the transfer may take to read received data before they are lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Options of a transfer through ssh.
 fn settle(options: &mut Options, carried: Carried) {
-    // The addresses of both ends are stand-ins, and of that version.
+    // The addresses of both ends are stand-ins, of this version.
     (options.bind, options.family, options.port) = (None, Family::V4, 0);
     options.carried = Some(carried);
     (options.buffer_bytes, options.buffers) = (BUFFER_BYTES, BUFFERS);
@@ -66,11 +66,11 @@ impl Tunnel {
 
     /// A datagram came through ssh.
     pub(crate) fn deliver(&self, datagram: &[u8]) {
-        // What is not read in time, or by nothing any more, is lost, as datagrams are.
+        // A datagram that is not read in time is lost, as on a network.
         let _ = self.0.send(datagram);
     }
 
-    /// From now on what the transfer sends goes to ssh, for as long as that takes it.
+    /// Sends the transfer's datagrams through ssh from now on, for as long as that takes them.
     pub(crate) fn carry(&self, out: FrameWriter) -> io::Result<()> {
         let (queue, waiting) = channel();
         let bytes = Arc::new(AtomicUsize::new(0));
@@ -87,7 +87,7 @@ impl Tunnel {
         let mut datagram = vec![0; MAX_DATAGRAM];
         loop {
             let len = self.0.recv(&mut datagram)?;
-            // What finds no room is lost, as datagrams are.
+            // A datagram without room is lost, as on a network.
             if waits.load(Ordering::Relaxed) + len > QUEUE_BYTES {
                 continue;
             }
@@ -109,7 +109,7 @@ fn drain(waiting: &Receiver<Vec<u8>>, waits: &AtomicUsize, out: &FrameWriter) {
         {
             batch.extend_from_slice(&next);
         }
-        // What ssh has not taken still waits.
+        // Bytes that ssh has not taken still wait.
         if out.raw(&batch).is_err() {
             return;
         }
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_there_is_permission_for_finds_room_and_a_wish_for_less_is_heeded() {
+    fn granted_buffers_fit_and_a_smaller_option_is_kept() {
         let mut options = Options::default();
         let settle = |options: &mut Options| drop(Tunnel::open(options).expect("a pair"));
         settle(&mut options);

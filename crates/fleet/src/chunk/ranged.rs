@@ -1,4 +1,4 @@
-//! A range of a file: one task of several that bring one file, and who joins it.
+//! A range of a file: one task of several that transfer one file, and the join of the ranges.
 //!
 //! A range that is on the other side has a record, `ranges/K.json`. The task that finds records of
 //! all of them has the server make the file, and writes the line of its digest, which follows from
@@ -11,38 +11,38 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use netblt::serve::Sort as There;
-use netblt::serve::remote::{Joined, RangeLabels, Server};
-use netblt::{Denial, Error as Fault, FileRange, OnFile, Options};
+use netblt::serve::EntryType as There;
+use netblt::serve::client::{Client, Joined, RangeLabels};
+use netblt::{Error as Fault, FileRange, OnFile, Options, RequestErrorKind};
 use netblt_proto::api::printable_bytes;
 
-use super::{Task, Try, Watcher};
-use crate::brought::{brought, values};
+use super::{Task, TaskObserver, TryResult};
 use crate::error::{Error, damaged};
-use crate::list::{Items, Sort};
+use crate::list::{EntryType, Items};
 use crate::names::arriving;
+use crate::range_record::{brought, values};
 use crate::record::Brought;
 use crate::run::{self, Chunk, Part, RANGES, Run};
 
 /// The exit code of a file that is not the one that was planned any more.
 const CHANGED: u8 = 24;
 const NOT_THE_SAME: &str = "is not as it was when it was planned, and its ranges are of one state \
-                            only: plan it anew when nothing writes to it";
+                            only: plan it again when nothing writes to it";
 
 /// A range as its list has it.
-struct Own {
+struct RangeEntry {
     /// Relative to the source.
     name: Vec<u8>,
     range: FileRange,
     modified: (i64, u32),
 }
 
-impl Own {
+impl RangeEntry {
     fn read(run: &Run, chunk: &Chunk) -> Result<Self, Error> {
         let path = run.list(chunk.number);
         let odd = || damaged(&path, "it is not the list of a range");
         let item = Items::open(&path)?.next().ok_or_else(odd)??;
-        let Sort::Range { offset, total } = item.sort else { return Err(odd()) };
+        let EntryType::Range { offset, total } = item.sort else { return Err(odd()) };
         let range = FileRange { offset, length: item.bytes, total };
         let (name, modified) = (item.name, item.modified);
         if range.is_good() { Ok(Self { name, range, modified }) } else { Err(odd()) }
@@ -70,13 +70,13 @@ impl Own {
 /// Does what needs a directory on the server, which is made if it turns out that it is not there:
 /// most often another task was here before.
 fn beneath<T>(
-    server: &Server<'_>,
+    server: &Client<'_>,
     directory: &[u8],
-    watch: &mut Watcher<'_>,
-    mut act: impl FnMut(&mut Watcher<'_>) -> Result<T, Fault>,
+    watch: &mut TaskObserver<'_>,
+    mut act: impl FnMut(&mut TaskObserver<'_>) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
     match act(watch) {
-        Err(Fault::Denied { what: Denial::NotFound, .. }) if !directory.is_empty() => {
+        Err(Fault::Denied { what: RequestErrorKind::NotFound, .. }) if !directory.is_empty() => {
             server.make_directory(directory, true, watch)?;
             act(watch)
         }
@@ -86,8 +86,13 @@ fn beneath<T>(
 
 impl Task<'_> {
     /// Puts the range on one server, unless that was done, and joins the file if it was the last.
-    pub(super) fn range(&self, host: &str, began: f64, server: &Server<'_>) -> Result<Try, Error> {
-        let own = Own::read(self.run, &self.chunk)?;
+    pub(super) fn range(
+        &self,
+        host: &str,
+        began: f64,
+        server: &Client<'_>,
+    ) -> Result<TryResult, Error> {
+        let own = RangeEntry::read(self.run, &self.chunk)?;
         let kept = match brought(self.run, &self.chunk)? {
             Some((record, _)) => record.kept,
             None => match self.bring(host, &own, server)? {
@@ -109,29 +114,34 @@ impl Task<'_> {
         self.done(host, began, [own.range.length, kept, is_last.into(), 0])
     }
 
-    fn changed(&self, host: &str, own: &Own) -> Try {
+    fn changed(&self, host: &str, own: &RangeEntry) -> TryResult {
         let path = own.path(self.run);
         let why = format!("{} {NOT_THE_SAME}", path.display());
-        Try::Never(self.failed(host, (CHANGED, why, true), vec![printable_bytes(&own.name)]))
+        TryResult::Never(self.failed(host, (CHANGED, why, true), vec![printable_bytes(&own.name)]))
     }
 
     /// Bytes that were there before.
-    fn bring(&self, host: &str, own: &Own, server: &Server<'_>) -> Result<Result<u64, Try>, Error> {
+    fn bring(
+        &self,
+        host: &str,
+        own: &RangeEntry,
+        server: &Client<'_>,
+    ) -> Result<Result<u64, TryResult>, Error> {
         if own.look(self.run).is_none() {
             return Ok(Err(self.changed(host, own)));
         }
-        let told = Arc::new(Mutex::new(None));
-        let hears = Arc::clone(&told);
+        let digest = Arc::new(Mutex::new(None));
+        let found = Arc::clone(&digest);
         let mut options: Options = server.options.clone();
         options.manifest = None;
         options.on_file = Some(OnFile::new(move |sum| {
-            *hears.lock().unwrap_or_else(PoisonError::into_inner) = Some(sum.blake3);
+            *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(sum.blake3);
         }));
-        let server = Server { options: &options, ..*server };
+        let server = Client { options: &options, ..*server };
         let parent = self.run.target().0;
         let (file, range) = (self.run.file_label(&self.chunk), self.run.label(&self.chunk));
         let labels = RangeLabels { file, range };
-        let mut watch = Watcher(self);
+        let mut watch = TaskObserver(self);
         let put = beneath(&server, &parent, &mut watch, |watch| {
             server.put_range((own.path(self.run), own.range), labels, &parent, watch)
         });
@@ -143,10 +153,14 @@ impl Task<'_> {
         if own.look(self.run).is_none() {
             return Ok(Err(self.changed(host, own)));
         }
-        let value = told.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let value = digest.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(value) = value.filter(|_| summary.verified && summary.skipped == 0) else {
             let why = (23, "the range could not be sent or stored".to_owned(), false);
-            return Ok(Err(Try::Again(self.failed(host, why, vec![printable_bytes(&own.name)]))));
+            return Ok(Err(TryResult::Again(self.failed(
+                host,
+                why,
+                vec![printable_bytes(&own.name)],
+            ))));
         };
         let record = Brought {
             chunk: self.chunk.number,
@@ -158,14 +172,14 @@ impl Task<'_> {
         Ok(Ok(summary.kept))
     }
 
-    /// All ranges are there. What kept the server from making the file of them, if something did.
+    /// All ranges are there. Returns why the server could not make the file of them, if so.
     fn join(
         &self,
         host: &str,
-        own: &Own,
+        own: &RangeEntry,
         values: &[[u8; 32]],
-        server: &Server<'_>,
-    ) -> Result<Option<Try>, Error> {
+        server: &Client<'_>,
+    ) -> Result<Option<TryResult>, Error> {
         let Some(mode) = own.look(self.run) else { return Ok(Some(self.changed(host, own))) };
         let last = self.chunk.siblings().end.saturating_sub(1);
         let sums = self.run.sums(last);
@@ -177,18 +191,18 @@ impl Task<'_> {
         let between: &[u8] = if parent.is_empty() { b"" } else { b"/" };
         let to = [&parent[..], between, &name].concat();
         let total = own.range.total;
-        // That of the first is that of all but the last.
+        // All but the last have the bytes of the first.
         let first = self.run.chunk(self.chunk.siblings().start)?.bytes;
         let (label, modified) = (self.run.file_label(&self.chunk), own.modified);
         let joined = Joined { to: &to, label, total, bytes: first, mode, modified };
-        let mut watch = Watcher(self);
+        let mut watch = TaskObserver(self);
         let above = to.iter().rposition(|byte| *byte == b'/').and_then(|at| to.get(..at));
         let above = above.unwrap_or_default();
         let made = beneath(server, above, &mut watch, |watch| server.join(&parent, &joined, watch));
         match made {
             Ok(()) => {}
             // Another task may have done it.
-            Err(Fault::Denied { what: Denial::NotFound, why }) => {
+            Err(Fault::Denied { what: RequestErrorKind::NotFound, why }) => {
                 match server.stat(&to, &mut watch) {
                     Ok(entry)
                         if entry.sort == There::File
@@ -197,10 +211,14 @@ impl Task<'_> {
                     _ => {
                         let why = format!(
                             "{why}; all hosts of the pool must serve the same directory, and after \
-                         \"netblt fleet clean\" the ranges of the file come anew"
+                         \"netblt fleet clean\" the ranges of the file are sent again"
                         );
                         let names = vec![printable_bytes(&own.name)];
-                        return Ok(Some(Try::Never(self.failed(host, (23, why, true), names))));
+                        return Ok(Some(TryResult::Never(self.failed(
+                            host,
+                            (23, why, true),
+                            names,
+                        ))));
                     }
                 }
             }

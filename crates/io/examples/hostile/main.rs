@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use netblt::keys::{file, line};
 use netblt::serve::Session;
-use netblt::serve::remote::{Fetch, Server};
+use netblt::serve::client::{Client, Fetch};
 use netblt::{Cancel, Destination, Identity, Observer, Options, Rendezvous};
 use netblt_proto::config::Role;
 use netblt_proto::units::{BufferNumber, PacketNumber};
@@ -127,7 +127,7 @@ fn slow(task: &Task) -> Result<(), Failed> {
         for _ in 0..SLOW {
             scope.spawn(|| {
                 let (options, cancel) = (Options::default(), Cancel::default());
-                let server = Server {
+                let server = Client {
                     rendezvous: &rendezvous,
                     options: &options,
                     cancel: &cancel,
@@ -199,7 +199,7 @@ fn asks(task: &Task) -> Result<(), Failed> {
             scope.spawn(move || {
                 let (options, cancel) = (Options::default(), Cancel::default());
                 let session = Some(session).filter(|_| number < ASKED);
-                let server = Server { rendezvous, options: &options, cancel: &cancel, session };
+                let server = Client { rendezvous, options: &options, cancel: &cancel, session };
                 while task.goes_on() {
                     match server.stat(task.file.as_bytes(), &mut Deaf) {
                         Ok(_) => task.count(),

@@ -1,12 +1,12 @@
-//! What the two ends of a test tell each other beyond the parameters of OPEN: client messages
-//! (`docs/protocol.md §8.6`), in the texts that RFC 998 leaves to clients.
+//! The client messages of a test (`docs/protocol.md §8.6`), in the texts that RFC 998 leaves to
+//! clients: the ends exchange values beyond the parameters of OPEN.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::fields::Fields;
 
-/// The application whose messages these are.
+/// The application of these messages.
 const NAME: &str = "netblt bench";
 /// The fields of a request, and of a result.
 const BYTES: &str = "bytes";
@@ -20,11 +20,11 @@ const MAX_TIME: Duration = Duration::from_secs(86_400);
 pub enum Load {
     /// This many bytes.
     Bytes(u64),
-    /// New buffers are begun for this long; what is under way then is finished.
+    /// New buffers start for this long. Those in progress are then finished.
     Time(Duration),
 }
 
-/// How much a server that is to send shall send: the caller's words in the client string of OPEN.
+/// The load that a sending server is to send, in the client string of OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TestRequest {
     /// How much.
@@ -32,7 +32,7 @@ pub struct TestRequest {
 }
 
 impl TestRequest {
-    /// What a client string requests, if it does; a stranger who reads without a request gets
+    /// The load that a client string requests. A peer that receives and names no load gets
     /// `otherwise`.
     pub fn parse(client: &str, otherwise: Load) -> Self {
         let fields = Fields::of(NAME, client).unwrap_or_default();
@@ -54,7 +54,7 @@ impl fmt::Display for TestRequest {
     }
 }
 
-/// What only the receiver of a test knows: its words in a DONE that is verified.
+/// The receiver's result of a test, in the text of a verified DONE message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TestResult {
     /// How often its data timers ran out.
@@ -62,7 +62,7 @@ pub(super) struct TestResult {
 }
 
 impl TestResult {
-    /// What the text of a DONE says, if it is a result.
+    /// Parses the text of a DONE message, if it is a result.
     pub(super) fn parse(text: &str) -> Option<Self> {
         Some(Self { data_timeouts: Fields::of(NAME, text)?.only(DATA_TIMEOUTS)? })
     }

@@ -1,4 +1,4 @@
-//! What a test is told at its start, and what it came to.
+//! The start of a test as the observer sees it, and its result.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use netblt_proto::time::Instant;
 use netblt_proto::wire::data_overhead;
 use netblt_proto::wire::packet::Parameters;
 
-use super::pump::Done;
+use super::traffic::Done;
 use crate::options::Options;
 use crate::progress::Summary;
-use crate::transfer::limit::{Facts as Limits, View, decide, unheard};
+use crate::transfer::limited_by::{Facts as Limits, View, decide, view_of_receiver};
 use crate::transfer::summary::{Facts, bits_per_second, summary};
 
 /// How a test went, at one end of one connection.
@@ -20,15 +20,15 @@ use crate::transfer::summary::{Facts, bits_per_second, summary};
 pub struct Outcome {
     /// Which end this was.
     pub role: Role,
-    /// What was settled at the opening.
+    /// The parameters that were agreed on at the opening.
     pub parameters: Parameters,
     /// Data bytes in a whole DATA packet, as the path had it in the end.
     pub packet_bytes: u32,
     /// The figures. `verified` here: every buffer was whole and in its place (`sealed`: and the
     /// sender knows).
     pub summary: Summary,
-    /// From the program's start to its finish (RFC 1030 §3): with the time that it took to find and
-    /// reach the other end. A server's is from when it first heard of the test.
+    /// From the program's start to its finish (RFC 1030 §3), including the time to find and reach
+    /// the other end. A server's time starts at the first datagram of the test.
     pub elapsed: Duration,
     /// Data timeouts at the receiver; a sender knows them from its verdict (`sealed` only).
     pub data_timeouts: Option<u64>,
@@ -61,7 +61,7 @@ pub(super) fn outcome(
         Role::Sender => done.data_timeouts,
         Role::Receiver => Some(stats.data_timeouts),
     };
-    // Each end says what it sees; nothing is stored.
+    // Each end reports what it sees; nothing is stored.
     let limited_by = match role {
         Role::Sender => {
             let busy = (cpu_share, Duration::ZERO);
@@ -70,7 +70,7 @@ pub(super) fn outcome(
         Role::Receiver => {
             let granted = (parameters.buffer_bytes, parameters.max_outstanding);
             let seen = Limits::new(&stats, at, cpu_share, (Duration::ZERO, Duration::ZERO));
-            decide(unheard(&stats, granted), Some(seen))
+            decide(view_of_receiver(&stats, granted), Some(seen))
         }
     };
     let summary = summary(Facts {

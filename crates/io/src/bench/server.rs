@@ -1,4 +1,4 @@
-//! The end that waits: one thread and one socket for everyone who calls.
+//! The server of `netblt bench`: one thread and one socket for all clients.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,43 +13,43 @@ use netblt_proto::wire::packet::Parameters;
 
 use super::messages::{Load, TestRequest};
 use super::outcome::{Outcome, config, outcome};
-use super::pump::Pump;
+use super::traffic::Traffic;
 use crate::cancel::Cancel;
 use crate::config::for_peer;
 use crate::error::Error;
 use crate::net::addresses;
 use crate::net::connections::Oversize;
-use crate::net::driver::{self, Application, Feed};
 use crate::net::entropy::entropy;
-use crate::net::host::{Clock, Host};
+use crate::net::event_loop::{self, Application, Feed};
+use crate::net::io_context::{Clock, IoContext};
 use crate::net::listener::{ConnectionKey, Listener};
+use crate::net::poller::Poller;
 use crate::net::raw_ip;
 use crate::net::socket::{Bind, Socket};
-use crate::net::wait::Poller;
 use crate::options::{Family, Options};
 use crate::ticket::Ticket;
 
-/// The secret of a server that is not private: there is nothing to protect but its time, and still
-/// nobody can draw data to an address that is not his own.
+/// The secret of a server that is not private. Only its time needs protection. Even so, no client
+/// can direct data to an address that is not its own.
 pub const OPEN_TO_ALL: Secret = Secret(*b"netblt bench serves whoever asks");
-/// The port of a server that was told none.
+/// The default port of a server.
 pub const PORT: u16 = 9980;
 
-/// Memory for the buffers of all connections. Each gets an equal share of it at most; who finds no
-/// room for a buffer is told to come later.
+/// Memory for the buffers of all connections. Each gets an equal share of it at most. A client for
+/// which no buffer is left is asked to come later.
 const MEMORY_BYTES: u64 = 2 << 30;
-/// Of that, kept for those who come while the others still have more than their share.
+/// The part of it that is kept for new clients while others still have more than their share.
 const RESERVE_BYTES: u64 = MEMORY_BYTES / 8;
-/// Who comes gets this part of what is free at once, or one buffer.
+/// A new client gets this part of the free memory at once, or one buffer.
 const FIRST_PART: u64 = 64;
-/// How long callers are given to hear that the server stops.
+/// How long clients get for their closing when the server stops.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A server for one test waits this long for another stream of it.
 const LINGER: Duration = Duration::from_secs(1);
-/// What a stranger gets who reads and does not say how much.
+/// The load for a peer that receives and does not say how much.
 const UNASKED: Load = Load::Time(Duration::from_secs(10));
 
-/// Hears what a server does. Called from its thread; must not block.
+/// Observes a server. Called from its thread; must not block.
 pub trait ServerObserver: Send {
     /// Ready: this is where, and the secret (`sealed`). An error ends the server.
     fn listening(&mut self, ticket: &Ticket) -> std::io::Result<()>;
@@ -61,10 +61,11 @@ pub trait ServerObserver: Send {
     fn closed(&mut self, peer: SocketAddr, result: Result<Outcome, Error>);
 }
 
-/// For whom a server is there, and how long.
+/// The clients that a server accepts, and how long it runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Service {
-    /// Only for those who have the ticket of this run, and not for whoever reaches the port.
+    /// Accept only clients with the ticket of this run. Otherwise any client that reaches the port
+    /// is served.
     pub private: bool,
     /// End after one test, which may be of several connections.
     pub once: bool,
@@ -82,7 +83,7 @@ pub fn serve(
     let raw_ip = options.rfc998.raw_ip;
     let port = if raw_ip { options.rfc998.port.unwrap_or(raw_ip::PORT) } else { options.port };
     let family = match options.family {
-        // No raw socket hears both IP versions.
+        // No raw socket receives both IP versions.
         Family::Any if raw_ip && options.bind.is_none() => Family::V4,
         family => family,
     };
@@ -103,7 +104,7 @@ pub fn serve(
     observer.listening(&ticket).map_err(Error::Unseen)?;
     let poller = Poller::new()
         .map_err(|source| Error::Socket { what: "cannot make a waker".to_owned(), source })?;
-    let mut host = Host { socket, poller, clock: Clock::start(), trace: None };
+    let mut host = IoContext { socket, poller, clock: Clock::start(), trace: None };
     let mut listener = Listener::new(config.clone(), entropy()?);
     let mut app = Serving {
         observer,
@@ -115,29 +116,29 @@ pub fn serve(
         memory: 0,
         idle: None,
         until: None,
-        told: None,
+        last_warning: None,
     };
-    driver::run(&mut listener, &mut app, &mut host)?
+    event_loop::run(&mut listener, &mut app, &mut host)?
 }
 
 struct Test {
-    pump: Pump,
+    traffic: Traffic,
     peer: SocketAddr,
     role: Role,
     parameters: Parameters,
     /// Its caller knows that the server stops.
-    told: bool,
+    warned: bool,
 }
 
 impl Test {
     /// Bytes in its buffers.
     fn memory(&mut self) -> u64 {
-        u64::from(self.pump.buffers()) * u64::from(self.parameters.buffer_bytes)
+        u64::from(self.traffic.buffers()) * u64::from(self.parameters.buffer_bytes)
     }
 
     /// Ends it if there is no memory for it.
     fn end_without_memory(&mut self, now: Instant, end: &mut Endpoint) {
-        if self.pump.lacks_memory().is_some() && !std::mem::replace(&mut self.told, true) {
+        if self.traffic.lacks_memory().is_some() && !std::mem::replace(&mut self.warned, true) {
             end.quit(now, "the server has no memory for a test; try again later");
         }
     }
@@ -145,7 +146,7 @@ impl Test {
     /// Lets it have this much memory, one buffer at least.
     fn allow(&mut self, bytes: u64) {
         let buffers = bytes / u64::from(self.parameters.buffer_bytes).max(1);
-        self.pump.allow(u32::try_from(buffers).unwrap_or(u32::MAX));
+        self.traffic.allow(u32::try_from(buffers).unwrap_or(u32::MAX));
     }
 }
 
@@ -162,10 +163,10 @@ struct Serving<'a> {
     memory: u64,
     /// Since when there is none, after there was one.
     idle: Option<Instant>,
-    /// Cancelled: the callers are told, until then at the latest.
+    /// Cancelled: the clients are notified, until then at the latest.
     until: Option<Instant>,
     /// The last warning.
-    told: Option<String>,
+    last_warning: Option<String>,
 }
 
 impl Serving<'_> {
@@ -177,7 +178,7 @@ impl Serving<'_> {
         end: &mut Endpoint,
     ) {
         let role = Role::left_by(parameters.mode);
-        // The same address again: its program was started anew.
+        // The same address again: its program was restarted.
         if let Some(mut old) = self.tests.remove(&key) {
             self.memory -= old.memory();
         }
@@ -189,31 +190,32 @@ impl Serving<'_> {
         }
         self.idle = None;
         let load = TestRequest::parse(&parameters.client, UNASKED).load;
-        let pump = Pump::open(now, role, load, (self.config.wire, &parameters, self.at_first));
+        let traffic =
+            Traffic::open(now, role, load, (self.config.wire, &parameters, self.at_first));
         self.observer.opened(peer, role, &parameters);
-        let mut test = Test { pump, peer, role, parameters, told: false };
+        let mut test = Test { traffic, peer, role, parameters, warned: false };
         test.allow(free / FIRST_PART);
-        test.pump.feed(now, end);
+        test.traffic.supply(now, end);
         test.end_without_memory(now, end);
         self.memory += test.memory();
         self.tests.insert(key, test);
     }
 
     /// Lets a test do something, within its share of the memory.
-    fn within_share(&mut self, key: ConnectionKey, act: impl FnOnce(&mut Pump)) {
+    fn within_share(&mut self, key: ConnectionKey, act: impl FnOnce(&mut Traffic)) {
         let most = MEMORY_BYTES - RESERVE_BYTES;
         let share = most / self.tests.len().max(1) as u64;
         let Some(test) = self.tests.get_mut(&key) else { return };
         let before = test.memory();
         test.allow(share.min(before + most.saturating_sub(self.memory)));
-        act(&mut test.pump);
+        act(&mut test.traffic);
         self.memory = self.memory - before + test.memory();
     }
 
     fn close(&mut self, now: Instant, key: ConnectionKey, reason: Reason, end: &Endpoint) {
         let Some(mut test) = self.tests.remove(&key) else { return };
         self.memory -= test.memory();
-        let result = match test.pump.done(&reason) {
+        let result = match test.traffic.done(&reason) {
             Some(done) => done.map(|done| {
                 let known = (now, end.stats(now), 0.0);
                 let started = known.1.opened_at.unwrap_or(now);
@@ -232,8 +234,8 @@ impl Application for Serving<'_> {
     type Key = ConnectionKey;
     type Outcome = Result<(), Error>;
 
-    /// Whether it is time to stop; if so, every caller is told.
-    fn turn(&mut self, now: Instant) -> ControlFlow<Self::Outcome, Feed> {
+    /// Whether it is time to stop. If so, every client is notified.
+    fn on_tick(&mut self, now: Instant) -> ControlFlow<Self::Outcome, Feed> {
         let stops = self.cancel.is_cancelled() && self.until.is_none();
         if stops {
             self.until = Some(now + PATIENCE);
@@ -247,7 +249,7 @@ impl Application for Serving<'_> {
         ControlFlow::Continue(if stops { Feed::All } else { Feed::Ready })
     }
 
-    fn feed(
+    fn on_ready(
         &mut self,
         now: Instant,
         key: ConnectionKey,
@@ -255,10 +257,10 @@ impl Application for Serving<'_> {
     ) -> ControlFlow<Self::Outcome> {
         if let Some(test) = self.tests.get_mut(&key) {
             match self.until {
-                Some(_) if !std::mem::replace(&mut test.told, true) => {
+                Some(_) if !std::mem::replace(&mut test.warned, true) => {
                     end.quit(now, "the server was stopped");
                 }
-                _ => self.within_share(key, |pump| pump.feed(now, end)),
+                _ => self.within_share(key, |traffic| traffic.supply(now, end)),
             }
         }
         if let Some(test) = self.tests.get_mut(&key) {
@@ -277,13 +279,13 @@ impl Application for Serving<'_> {
         match event {
             Event::Opened { peer, parameters, .. } => self.open(now, (key, peer), parameters, end),
             Event::Closed(reason) => self.close(now, key, reason, end),
-            event => self.within_share(key, |pump| pump.take(now, event, end)),
+            event => self.within_share(key, |traffic| traffic.take(now, event, end)),
         }
         ControlFlow::Continue(())
     }
 
-    /// The connection that it concerns will fall silent; the others go on.
-    fn broken(
+    /// The connection will fall silent. The others go on.
+    fn on_io_error(
         &mut self,
         _: Instant,
         _: ConnectionKey,
@@ -292,16 +294,16 @@ impl Application for Serving<'_> {
     ) -> ControlFlow<Self::Outcome> {
         let message = error.to_string();
         // Each packet fails in the same way.
-        if self.told.as_ref() != Some(&message) {
+        if self.last_warning.as_ref() != Some(&message) {
             self.observer.warn(&error);
-            self.told = Some(message);
+            self.last_warning = Some(message);
         }
         ControlFlow::Continue(())
     }
 
     fn path_limit(&mut self, _bytes: u32) {}
 
-    fn oversize(
+    fn on_oversize(
         &mut self,
         now: Instant,
         key: ConnectionKey,
@@ -312,7 +314,7 @@ impl Application for Serving<'_> {
             Wire::Sealed => ControlFlow::Continue(()),
             Wire::Rfc998 => {
                 let Oversize { bytes, limit, .. } = *refused;
-                self.broken(now, key, Error::DatagramSize { bytes, limit }, end)
+                self.on_io_error(now, key, Error::DatagramSize { bytes, limit }, end)
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Permissions and times, as a sender tells them and as a file here gets them.
+//! Permissions and times, as a sender sends them and as they are set here.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,7 +7,7 @@ use netblt_proto::content::Attributes;
 use rustix::fs::{AtFlags, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use crate::disk::faults::Call;
+use crate::disk::fault_injection::Call;
 
 /// Permissions and times: attributes without the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl From<&Attributes> for FileTimes {
     }
 }
 
-/// How much of what a sender tells a file here gets.
+/// Which of the sender's attributes are set here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
     /// Permission bits that it may have.
@@ -37,16 +37,16 @@ pub(crate) struct Kept {
     pub(crate) times: bool,
 }
 
-/// What a file could not be given here, and why.
+/// The attributes that could not be set, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) mode: Option<Errno>,
     pub(crate) times: Option<Errno>,
 }
 
-/// Sets permissions (never more than read, write and execute) and the time of modification; what
-/// the file system here does not know, or this user may not set, is answered. Each call is asked
-/// of `may` before.
+/// Sets permissions (never more than read, write and execute) and the time of modification. Returns
+/// those that the file system does not have, or this user may not set. `may` is asked before each
+/// call.
 pub(crate) fn apply(
     file: impl AsFd,
     times: FileTimes,

@@ -1,14 +1,14 @@
-//! BLAKE3 of a file whose extents come in any order, and which of them came.
+//! BLAKE3 of a file whose extents come in any order, and the set of those that have come.
 //!
-//! Extents are aligned to a power of two, so each is a subtree of BLAKE3's tree and hashes alone;
-//! the two are one structure here, since a subtree that is known is a part of the file that is
-//! covered. Neighbours merge as soon as both are there, which keeps the memory to the number of
-//! holes and not to the size of the file. It trusts nothing: what contradicts itself is refused.
+//! Extents are aligned to a power of two, so each is a subtree of BLAKE3's tree and is hashed
+//! alone. Both are one structure here, because a known subtree is a received part of the file.
+//! Neighbours merge as soon as both are there, so that the memory depends on the number of holes
+//! and not on the size of the file. Contradictory extents are refused.
 
 use std::collections::BTreeMap;
 
-use crate::disk::had::Node;
-use crate::disk::holes;
+use crate::disk::have_list::Node;
+use crate::disk::sparse;
 
 use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,
@@ -18,13 +18,13 @@ use netblt_proto::content::{FileRange, Piece};
 /// Smallest extent that can be a subtree: BLAKE3's chunk.
 const MIN_EXTENT_BYTES: u64 = blake3::CHUNK_LEN as u64;
 
-/// What is known of one file: a forest that grows into its tree.
+/// The known parts of one file: a forest that grows into its tree.
 #[derive(Debug)]
 pub(crate) struct Subtrees {
     extent_bytes: u64,
-    /// What comes is a range of a file, behind so many bytes.
+    /// For a range of a file: the bytes before it.
     before: Option<u64>,
-    /// By level (0: single extents) and index. Never one whose ancestor is here too.
+    /// By level (0: single extents) and index. No node has an ancestor here.
     nodes: BTreeMap<(u32, u64), ChainingValue>,
     top_level: u32,
     /// The last extent, which may be shorter than the others and merges with none.
@@ -37,7 +37,7 @@ pub(crate) struct Subtrees {
 }
 
 impl Subtrees {
-    /// Nothing known yet of a file with extents of `extent_bytes`, a power of two from 1,024.
+    /// A file of which nothing is known, with extents of `extent_bytes`, a power of two from 1,024.
     pub(crate) fn new(extent_bytes: u32) -> Self {
         let extent_bytes = u64::from(extent_bytes).next_power_of_two().max(MIN_EXTENT_BYTES);
         Self {
@@ -58,7 +58,7 @@ impl Subtrees {
         self
     }
 
-    /// How many pieces of it are known that are not one yet: what it takes of memory.
+    /// The number of separate known parts, on which its memory depends.
     pub(crate) fn pieces(&self) -> usize {
         self.nodes.len()
     }
@@ -68,7 +68,7 @@ impl Subtrees {
         self.length
     }
 
-    /// Whether an extent of these measures fits to all that came before.
+    /// Whether an extent of these measures fits to all earlier ones.
     pub(crate) fn check(&self, offset: u64, len: usize, last: bool) -> Result<(), &'static str> {
         let len = len as u64;
         let index = offset / self.extent_bytes;
@@ -97,8 +97,7 @@ impl Subtrees {
         self.add_pieces((offset, data.len()), None, data, last)
     }
 
-    /// Takes as many bytes as that at `offset`: the data, or the pieces that it is and zeros
-    /// between.
+    /// Adds the extent at `offset`, which consists of these pieces and zeros between them.
     pub(crate) fn add_pieces(
         &mut self,
         (offset, len): (u64, usize),
@@ -117,7 +116,7 @@ impl Subtrees {
         }
         let mut hasher = blake3::Hasher::new();
         hasher.set_input_offset(self.before.unwrap_or(0) + offset);
-        holes::hash(&mut hasher, len, pieces, data);
+        sparse::hash(&mut hasher, len, pieces, data);
         if offset == 0 && self.before.is_none() {
             self.first_as_root = Some(*hasher.finalize().as_bytes());
         }
@@ -148,7 +147,7 @@ impl Subtrees {
         Some(*merge_subtrees_root(&left, &right, Mode::Hash).as_bytes())
     }
 
-    /// What is known of it but for its last extent: as much as possible in each.
+    /// The known subtrees without the last extent, each as large as possible.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = Node> {
         self.nodes.iter().map(|((level, index), value)| Node {
             offset: (index << level) * self.extent_bytes,
@@ -157,8 +156,8 @@ impl Subtrees {
         })
     }
 
-    /// Takes what was known before and elsewhere; false if it does not fit to these extents or to
-    /// what is known.
+    /// Adds a subtree that was known before; false if it does not fit to these extents or to the
+    /// known parts.
     pub(crate) fn adopt(&mut self, node: &Node) -> bool {
         let Node { offset, bytes, value } = *node;
         let fits = bytes >= self.extent_bytes
@@ -174,7 +173,7 @@ impl Subtrees {
         true
     }
 
-    /// Where the first extent from `offset` on begins that is not known.
+    /// The offset of the first unknown extent from `offset` on.
     pub(crate) fn next_missing(&self, offset: u64) -> u64 {
         let mut at = offset;
         while let Some(level) = self.level_of(at / self.extent_bytes) {
@@ -230,7 +229,7 @@ impl Subtrees {
     }
 }
 
-/// How many of `extents`, at least 2, stand under the left child: the largest power of two below.
+/// How many of `extents`, at least 2, are under the left child: the largest power of two below.
 fn left_extents(extents: u64) -> u64 {
     1 << (extents - 1).ilog2()
 }
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_known_before_is_taken_over_in_larger_or_equal_pieces() {
+    fn known_subtrees_are_adopted_in_larger_or_equal_pieces() {
         let content = bytes(13 * 1024 + 5);
         let mut before = Subtrees::new(1024);
         for i in [0usize, 1, 2, 3, 5, 6, 7, 8, 9] {

@@ -1,16 +1,16 @@
-//! From buffer images to files: what the receiver's disk thread does.
+//! Writes buffer images to files: the work of the receiver's disk thread.
 //!
-//! Buffers come in any order, from a peer that may be anybody who has the ticket: every image is
-//! examined as a whole before a byte of it is written, and whatever contradicts itself, the rest
-//! of the transfer or the destination ends the transfer with nothing left behind. Nothing has its
+//! Buffers come in any order, from a peer that may be anyone with the ticket. Every image is
+//! checked as a whole before a byte of it is written. A contradiction within it, or with the rest
+//! of the transfer or the destination, ends the transfer with nothing left behind. Nothing has its
 //! final name before everything is complete, hashed, compared and flushed.
 
-mod keeping;
+mod atomic;
+mod commit;
+mod finished;
 mod links;
-mod over;
+mod output_name;
 mod ranged;
-mod renamed;
-mod whole;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,17 +23,17 @@ use netblt_proto::wire::packet::End;
 use rustix::io::Errno;
 
 use crate::disk::attributes::FileTimes;
+use crate::disk::commit_latch::CommitLatch;
 use crate::disk::digest::Subtrees;
 use crate::disk::extras;
-use crate::disk::gate::Gate;
-use crate::disk::holes;
-use crate::disk::keep::Form;
 use crate::disk::layout::{Layout, broken};
 use crate::disk::left_out::MAX_NUMBERS;
 use crate::disk::manifest::Manifest;
 use crate::disk::names::{Budget, NameId, Names, Refused};
-use crate::disk::publish::settle;
+use crate::disk::publish_all::settle;
+use crate::disk::resume::Form;
 use crate::disk::sites::{Beside, TOP, none_in};
+use crate::disk::sparse;
 use crate::disk::store::{Need, Store, without_promise};
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, said, shown};
@@ -42,13 +42,13 @@ use crate::name_log::NameLog;
 use crate::options::{Expected, Extras, OnFile, Overwrite};
 use crate::progress::At;
 
-use keeping::Keeping;
+use commit::CommitPolicy;
 
 /// Stores buffer images beneath a directory.
 #[derive(Debug)]
 pub(crate) struct DirectoryWriter {
     store: Store,
-    /// What was found of killed processes, for the user.
+    /// Remarks about the leftovers of killed processes, for the user.
     notes: Vec<String>,
     layout: Layout,
     names: Names,
@@ -57,26 +57,26 @@ pub(crate) struct DirectoryWriter {
     /// All or nothing.
     atomic: bool,
     files: BTreeMap<u64, Incoming>,
-    /// What the sender cannot send after all: the name, unless it came before.
+    /// Files that the sender cannot send after all, with their names, unless they came before.
     withdrawn: BTreeMap<u64, Vec<u8>>,
     left_out: LeftOut,
-    over: over::Over,
+    over: finished::Finished,
     hard_links: links::HardLinks,
     manifest: Option<Manifest>,
     on_file: Option<OnFile>,
-    /// Gets the name of everything that comes.
+    /// Gets the names of all files that come.
     name_log: Option<NameLog>,
-    renamed: Option<renamed::Renamed>,
+    renamed: Option<output_name::OutputName>,
     /// The file that began last.
     at: At,
     buffers: u64,
     bytes: u64,
-    /// What is kept, and where names were given; none once it is over.
-    keeping: Option<Box<Keeping>>,
+    /// The resume state and the given names; none once the transfer has ended.
+    policy: Option<Box<CommitPolicy>>,
 }
 
-/// What a file costs of the budget beyond its name, and what it costs more while it is open: a
-/// tree of pieces, and each piece in it.
+/// Memory of a file beyond its name, and more while it is open: a tree of pieces, and each piece in
+/// it.
 const FILE_BYTES: u64 = 160;
 const LINK_BYTES: u64 = 32;
 const UNWRITABLE: &str = "cannot be written to";
@@ -84,25 +84,25 @@ const TWICE: &str = "a file begins or ends twice";
 const OPEN_BYTES: u64 = 1024;
 const PIECE_BYTES: u64 = 64;
 
-/// What is known of one file, whichever of its extents have come.
+/// The state of one file, whichever of its extents have come.
 #[derive(Debug)]
 struct Incoming {
     kind: Kind,
-    /// What was here of it is not sent again.
+    /// Parts of it were here, and are not sent again.
     kept: bool,
     /// With its first extent: its name, and its other attributes.
     attributes: Option<(NameId, FileTimes)>,
     /// Why it cannot have its name here, if it cannot.
     refused: Option<Box<str>>,
-    /// What is asked for beyond that, until the file has it.
+    /// The requested extra attributes, until they are set.
     more: Option<Box<More>>,
-    /// What the sender says it is, with its last extent.
+    /// The sender's digest, with its last extent.
     claimed: Option<[u8; 32]>,
-    /// What it is, once it is complete: length and digest.
+    /// Its length and digest, once it is complete.
     complete: Option<(u64, [u8; 32])>,
     /// It has its name.
     placed: bool,
-    /// Of a file that comes in several extents, until it is complete.
+    /// For a file in several extents, until it is complete.
     subtrees: Option<Box<Subtrees>>,
     /// The file of this number among the temporaries.
     slot: u64,
@@ -128,7 +128,7 @@ impl DirectoryWriter {
             files: BTreeMap::new(),
             withdrawn: BTreeMap::new(),
             left_out: LeftOut::default(),
-            over: over::Over::default(),
+            over: finished::Finished::default(),
             hard_links: links::HardLinks::new(),
             manifest: None,
             on_file: None,
@@ -137,17 +137,17 @@ impl DirectoryWriter {
             at: At::default(),
             buffers: 0,
             bytes: 0,
-            keeping: Some(Box::new(Keeping::new())),
+            policy: Some(Box::new(CommitPolicy::new())),
         })
     }
 
-    /// Adds the name of everything that comes to this log.
+    /// Adds the names of all files that come to this log.
     pub(crate) fn naming(mut self, name_log: Option<NameLog>) -> Self {
         self.name_log = name_log;
         self
     }
 
-    /// Takes at most so many files and directories.
+    /// Accepts at most so many files and directories.
     pub(crate) fn with_max_files(mut self, files: u64) -> Self {
         self.budget = Budget::new(files);
         self
@@ -171,7 +171,7 @@ impl DirectoryWriter {
         self
     }
 
-    /// What goes with files beyond that; access lists take permissions with them.
+    /// Sets these extra attributes. Access lists include permissions.
     pub(crate) fn with_extras(mut self, extras: Extras) -> Self {
         self.store.extras = extras;
         self.store.preserve |= extras.acls;
@@ -193,16 +193,16 @@ impl DirectoryWriter {
     /// Does what being killed does: all is left as it is, and the lock goes.
     #[cfg(test)]
     pub(crate) fn die(mut self) {
-        self.keeping = None;
+        self.policy = None;
         self.store.leave();
     }
 
-    /// What was found in the destination that killed processes left, once.
+    /// The remarks about leftovers of killed processes, once.
     pub(crate) fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// Looks at an extent before anything of its buffer is written.
+    /// Checks an extent before anything of its buffer is written.
     fn admit(&mut self, extent: &Extent) -> Result<(), Error> {
         let (first, last) = (extent.attributes.is_some(), extent.digest.is_some());
         if extent.file >= MAX_FILES {
@@ -214,7 +214,7 @@ impl DirectoryWriter {
         self.check_range(extent)?;
         let kept = self.files.get(&extent.file).is_some_and(|file| file.kept);
         if extent.file < self.over.hashed {
-            // What still comes of a file that was taken back is not looked at.
+            // Later extents of a withdrawn file are ignored.
             let taken_back = self.withdrawn.contains_key(&extent.file);
             return if taken_back { Ok(()) } else { Err(Error::Content(TWICE)) };
         }
@@ -271,7 +271,7 @@ impl DirectoryWriter {
         Ok(())
     }
 
-    /// Whether what begins may have its name, or is left out.
+    /// Whether a new file may have its name, or is left out.
     fn look_there(&mut self, extent: &Extent, name: &[u8]) -> Result<(), Error> {
         let probed = self.store.probe(name, extent.kind == Kind::Directory);
         let Err(error) = probed.and_then(|()| self.look_beside(extent)) else {
@@ -280,11 +280,11 @@ impl DirectoryWriter {
         if matches!(error, Error::Exists(_)) && self.may_be_half_made(extent) {
             return Ok(());
         }
-        // All or nothing: what a killed process had begun to name was completed, and may be this
-        // very file.
+        // All or nothing: the renames of a killed process were completed, and this may be one of
+        // its files.
         let known = [Kind::Kept, Kind::SymbolicLink, Kind::HardLink].contains(&extent.kind)
             && matches!(error, Error::Exists(_));
-        let atomic = self.atomic && !(known && self.store.keeping);
+        let atomic = self.atomic && !(known && self.store.commits_each);
         let why = self.left_out.because(error, atomic)?;
         if let Some(incoming) = self.files.get_mut(&extent.file) {
             incoming.refused = Some(why);
@@ -292,7 +292,7 @@ impl DirectoryWriter {
         Ok(())
     }
 
-    /// Finds beside what the temporary of a file is to lie; an error where nothing can be written.
+    /// Chooses the site of a file's temporary; an error where nothing can be written.
     fn look_beside(&mut self, extent: &Extent) -> Result<(), Error> {
         let known = self.files.get(&extent.file).and_then(|file| file.attributes);
         let Some((name, _)) = known.filter(|_| extent.kind != Kind::Directory) else {
@@ -332,11 +332,11 @@ impl DirectoryWriter {
         Ok(beside)
     }
 
-    /// The site of a directory, if it was there before the transfer; else it is that `above`, for
-    /// what is made there has its group and its lists.
+    /// The site of a directory, if it was there before the transfer. Else it is that of `above`,
+    /// because a new directory gets its group and its access lists.
     fn look_at(&mut self, id: NameId, above: Beside) -> Result<Beside, Error> {
         let path = self.names.path(id);
-        let made = self.keeping.as_ref().is_some_and(|keeping| keeping.has_made(id, &path));
+        let made = self.policy.as_ref().is_some_and(|policy| policy.has_made(id, &path));
         let found = if made { None } else { self.store.writable(&path) };
         let site = match found {
             None => return Ok(Beside { exists: false, ..above }),
@@ -349,7 +349,7 @@ impl DirectoryWriter {
         Ok(Beside { site, exists: true })
     }
 
-    /// The sender takes a file back. What came of it, and what still comes, is not kept.
+    /// The sender withdraws a file. Its data so far and later are not kept.
     fn admit_withdrawal(&mut self, extent: &Extent) -> Result<(), Error> {
         if self.withdrawn.contains_key(&extent.file) {
             return Err(Error::Content("a file is withdrawn twice"));
@@ -385,7 +385,7 @@ impl DirectoryWriter {
         let Some(incoming) = self.files.get_mut(&extent.file) else { return Ok(()) };
         let (refused, slot) = (incoming.refused.is_some(), incoming.slot);
         if let (Some(attributes), Some(_)) = (&extent.attributes, &extent.digest) {
-            let digest = holes::digest(extent, data, self.store.range);
+            let digest = sparse::digest(extent, data, self.store.range);
             incoming.complete = Some((extent.length.into(), digest));
             if extent.kind != Kind::Directory && !refused {
                 self.take_whole(extent, data, attributes)?;
@@ -407,10 +407,10 @@ impl DirectoryWriter {
         self.budget.take(PIECE_BYTES * subtrees.pieces() as u64).map_err(too_much)?;
         let refused = self.write_part(extent, data)?;
         let Some(incoming) = self.files.get_mut(&extent.file) else { return Ok(()) };
-        if let Some(keeping) = &mut self.keeping
+        if let Some(policy) = &mut self.policy
             && !refused
         {
-            keeping.wrote(slot, data.len());
+            policy.mark_dirty(slot, data.len());
         }
         if let (Some(length), Some(digest)) = (subtrees.length(), subtrees.root())
             && let Some((name, times)) = incoming.attributes
@@ -428,10 +428,10 @@ impl DirectoryWriter {
         }
         incoming.subtrees = Some(subtrees);
         // A stream cannot be passed over.
-        if let Some(keeping) = &mut self.keeping
+        if let Some(policy) = &mut self.policy
             && extent.kind == Kind::File
         {
-            keeping.opened(extent.file);
+            policy.opened(extent.file);
         }
         Ok(())
     }
@@ -441,7 +441,7 @@ impl DirectoryWriter {
         let Some(incoming) = self.files.get(&extent.file) else { return Ok(true) };
         let slot = incoming.slot;
         let name = incoming.attributes.map(|(name, _)| self.names.path(name));
-        // Of a file that begins later, it is not known yet that it is refused.
+        // It is not known yet whether a file that begins later is refused.
         if incoming.refused.is_some() {
             self.store.discard(slot);
             return Ok(true);
@@ -452,8 +452,8 @@ impl DirectoryWriter {
         }
     }
 
-    /// A file that is larger than what may be stored here is left out; other errors are all that
-    /// there is to say.
+    /// Leaves out a file that is larger than the file system can store. Other errors end the
+    /// transfer.
     fn refuse_too_large(&mut self, number: u64, error: Error) -> Result<(), Error> {
         let is_large = matches!(&error, Error::File { source, .. }
             if Errno::from_io_error(source) == Some(Errno::FBIG));
@@ -488,7 +488,7 @@ impl DirectoryWriter {
         Ok(())
     }
 
-    /// The transfer's digest, or what is not as the sender says.
+    /// The transfer's digest, or the difference to the sender's.
     fn verify(&mut self, end: Option<&End>) -> Result<[u8; 32], String> {
         let end = end.ok_or("the sender did not say what it sent")?;
         if self.buffers != end.buffers {
@@ -530,12 +530,12 @@ impl Writer for DirectoryWriter {
         Ok(self.bytes - before)
     }
 
-    fn finish(&mut self, end: Option<&End>, gate: &Gate) -> Result<Outcome, Error> {
+    fn finish(&mut self, end: Option<&End>, latch: &CommitLatch) -> Result<Outcome, Error> {
         let outcome = match self.verify(end) {
             Ok(digest) => {
                 let files = match self.atomic {
-                    false => self.conclude(gate)?,
-                    true => self.store_for_good(gate)?,
+                    false => self.conclude(latch)?,
+                    true => self.store_for_good(latch)?,
                 };
                 let unset = self.store.take_unset();
                 unset.into_iter().for_each(|text| self.left_out.add(text, false));
@@ -544,7 +544,7 @@ impl Writer for DirectoryWriter {
                 let known = unstored > 0 && numbers.len() <= MAX_NUMBERS;
                 let absent = known.then(|| numbers.clone());
                 let (bytes, left_out) = (self.bytes, first.clone());
-                let (kept, mut notes) = self.take_anew();
+                let (kept, mut notes) = self.take_restarted();
                 notes.extend(self.store.take_lacks());
                 notes.extend(self.manifest.as_ref().and_then(Manifest::note));
                 let unwritten = self.manifest.as_mut().and_then(Manifest::finish);
@@ -581,7 +581,7 @@ impl Writer for DirectoryWriter {
         self.hard_links.clear();
         self.store.directories.clear();
         self.store.sites.get_mut().forget_names();
-        self.over = over::Over::default();
+        self.over = finished::Finished::default();
         self.left_out = LeftOut::default();
         self.at = At::default();
         (self.buffers, self.bytes) = (0, 0);
@@ -593,16 +593,16 @@ impl Writer for DirectoryWriter {
     }
 
     fn kept_bytes(&self) -> u64 {
-        self.keeping.as_ref().map_or(0, |keeping| keeping.kept_bytes())
+        self.policy.as_ref().map_or(0, |policy| policy.kept_bytes())
     }
 
     fn resumed_bytes(&self) -> u64 {
-        self.keeping.as_ref().map_or(0, |keeping| keeping.kept)
+        self.policy.as_ref().map_or(0, |policy| policy.kept)
     }
 }
 
 impl DirectoryWriter {
-    /// Stores an image, of whose files the beginnings are known.
+    /// Stores an image whose files have all begun.
     fn accept_now(&mut self, buffer: Buffer, free: &mut Vec<Buffer>) -> Result<(), Error> {
         let image = parse_image(buffer.filled(), self.layout.buffer_bytes());
         let (mut data, mut extents) = image.map_err(broken)?;
@@ -626,13 +626,13 @@ impl DirectoryWriter {
     }
 }
 
-/// What is left out of a transfer that is not all or nothing.
+/// The files that are left out of a transfer that is not all or nothing.
 #[derive(Debug, Default)]
 struct LeftOut {
     count: u64,
-    /// Those that were left out here.
+    /// Number of files that were left out here.
     unstored: u64,
-    /// Those that stand here already, with the same content.
+    /// Number of files that exist here already, with the same content.
     there: u64,
     /// The numbers of files with content that were left out here, at most one more than a verdict
     /// can name.

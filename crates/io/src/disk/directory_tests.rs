@@ -64,7 +64,7 @@ fn receive(
 ) -> Result<Outcome, Error> {
     let mut writer = DirectoryWriter::new(to, overwrite, layout())?;
     accept_all(&mut writer, images)?;
-    writer.finish(Some(end), &Gate::default())
+    writer.finish(Some(end), &CommitLatch::default())
 }
 
 /// Everything beneath a directory: name to mode, time and content.
@@ -162,7 +162,7 @@ fn big_buffers_make_few_of_them() {
     assert_eq!(images.len(), 1);
     let mut writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout).expect("opened");
     accept_all(&mut writer, images).expect("accepted");
-    assert!(writer.finish(Some(&end), &Gate::default()).expect("finished").verified);
+    assert!(writer.finish(Some(&end), &CommitLatch::default()).expect("finished").verified);
     assert_eq!(listing(to.path()).len(), listing(from.path()).len());
 }
 
@@ -255,7 +255,7 @@ fn a_link_that_appears_meanwhile_leads_nowhere() {
         let end = End { buffers: 1, bytes: 2, digest: transfer.finish() };
         writer.accept(BufferNumber(1), files, &mut Vec::new()).expect("accepted");
         symlink("..", to.join("dir")).expect("linked");
-        assert!(writer.finish(Some(&end), &Gate::default()).is_err());
+        assert!(writer.finish(Some(&end), &CommitLatch::default()).is_err());
         drop(writer);
         // What was already renamed was taken back.
         fs::remove_file(to.join("dir")).expect("removed");
@@ -289,7 +289,7 @@ fn contradictions_are_refused() {
 }
 
 #[test]
-fn what_is_over_is_forgotten_and_does_not_come_again() {
+fn a_finished_file_is_forgotten_and_not_accepted_again() {
     let (from, to) = (temporary(), temporary());
     tree(&from.path().join("tree"));
     let (images, end) = images(list(&[from.path().join("tree")]), layout());
@@ -309,12 +309,12 @@ fn what_is_over_is_forgotten_and_does_not_come_again() {
     assert!(writer.files.is_empty(), "{} of 1,017", writer.files.len());
     let twice = writer.accept(BufferNumber(most + 1), again, &mut Vec::new());
     assert!(matches!(twice, Err(Error::Content(TWICE))), "{twice:?}");
-    let outcome = writer.finish(Some(&end), &Gate::default()).expect("judged");
+    let outcome = writer.finish(Some(&end), &CommitLatch::default()).expect("judged");
     assert_eq!((outcome.verified, outcome.files), (true, 1010));
 }
 
 #[test]
-fn what_exists_is_kept_or_replaced_as_asked() {
+fn existing_files_are_kept_or_replaced_as_requested() {
     let (from, to) = (temporary(), temporary());
     put(from.path().join("a"), "first");
     put(from.path().join("b"), bytes(3000));
@@ -334,7 +334,7 @@ fn what_exists_is_kept_or_replaced_as_asked() {
     let mut writer = DirectoryWriter::new(other.path(), Overwrite::Never, layout()).expect("ok");
     accept_all(&mut writer, sent).expect("accepted");
     put(other.path().join("b"), "theirs");
-    assert!(matches!(writer.finish(Some(&end), &Gate::default()), Err(Error::Exists(_))));
+    assert!(matches!(writer.finish(Some(&end), &CommitLatch::default()), Err(Error::Exists(_))));
     drop(writer);
     assert_eq!(fs::read(other.path().join("b")).expect("there"), b"theirs");
     assert_eq!(listing(other.path()).len(), 1);
@@ -358,7 +358,7 @@ fn a_transfer_that_stops_leaves_nothing() {
 }
 
 #[test]
-fn what_is_damaged_or_missing_is_not_verified_and_not_kept() {
+fn damaged_or_missing_data_are_neither_verified_nor_kept() {
     let (from, to) = (temporary(), temporary());
     put(from.path().join("file"), bytes(5000));
     let send = || images(list(&[from.path().join("file")]), layout());
@@ -390,7 +390,7 @@ fn a_restart_forgets_and_may_have_other_buffers() {
     assert!(listing(to.path()).is_empty());
     let (second, end) = images(list(&[from.path().join("tree")]), other);
     accept_all(&mut writer, second).expect("accepted");
-    assert!(writer.finish(Some(&end), &Gate::default()).expect("finished").verified);
+    assert!(writer.finish(Some(&end), &CommitLatch::default()).expect("finished").verified);
 }
 
 #[test]
@@ -420,11 +420,11 @@ fn receive_what_can_be(
 ) -> Result<Outcome, Error> {
     let mut writer = DirectoryWriter::new(to, overwrite, layout())?.atomic(false);
     accept_all(&mut writer, images)?;
-    writer.finish(Some(end), &Gate::default())
+    writer.finish(Some(end), &CommitLatch::default())
 }
 
 #[test]
-fn what_stands_in_the_way_of_one_file_is_not_in_the_way_of_the_others() {
+fn an_obstacle_to_one_file_is_none_to_the_others() {
     let (from, to) = (temporary(), temporary());
     for (name, len) in [("t/a", 10), ("t/big", 5000), ("t/c/x", 10), ("t/d", 10), ("t/e", 3000)] {
         put(from.path().join(name), bytes(len));
@@ -437,9 +437,9 @@ fn what_stands_in_the_way_of_one_file_is_not_in_the_way_of_the_others() {
     assert!(outcome.verified);
     // The one that is there already, with the same bytes, is as good as received.
     assert_eq!((outcome.files, outcome.skipped, outcome.unstored), (3, 3, 3));
-    let told = outcome.left_out.join("\n");
+    let listed = outcome.left_out.join("\n");
     for name in ["t/big: exists there already", "t/c: ", "t/c/x: "] {
-        assert!(told.contains(name), "{told}");
+        assert!(listed.contains(name), "{listed}");
     }
     let there = listing(to.path());
     for name in ["t/a", "t/d", "t/e"] {
@@ -447,7 +447,7 @@ fn what_stands_in_the_way_of_one_file_is_not_in_the_way_of_the_others() {
     }
     assert_eq!(there[Path::new("t/big")].2.as_deref(), Some(&b"theirs"[..]));
     let verdict = outcome.verdict();
-    let (count, text) = verdict.left_out().expect("told");
+    let (count, text) = verdict.left_out().expect("it lists them");
     assert!(count == 3 && text.starts_with("3 left out: "), "{text}");
     // Once more: all that was missing is there, and what was in the way still is.
     let (sent, end) = images(list(&[from.path().join("t")]), layout());
@@ -457,7 +457,7 @@ fn what_stands_in_the_way_of_one_file_is_not_in_the_way_of_the_others() {
 }
 
 #[test]
-fn what_the_sender_takes_back_is_not_kept_in_whatever_order_it_comes() {
+fn a_withdrawn_file_is_not_kept_in_any_order_of_buffers() {
     let from = temporary();
     let root = from.path().join("t");
     for (name, len) in [("a", 10), ("big", 5000), ("d", 10)] {
@@ -495,7 +495,7 @@ fn what_the_sender_takes_back_is_not_kept_in_whatever_order_it_comes() {
             let number = BufferNumber(at as u64 + 1);
             writer.accept(number, copy(&sent[at]), &mut Vec::new()).expect("accepted");
         }
-        let outcome = writer.finish(Some(&end), &Gate::default()).expect("finished");
+        let outcome = writer.finish(Some(&end), &CommitLatch::default()).expect("finished");
         assert!(outcome.verified, "{outcome:?}");
         assert_eq!((outcome.files, outcome.skipped, outcome.unstored), (1, 2, 0));
         let names: Vec<_> = listing(to.path()).into_keys().collect();
@@ -514,7 +514,7 @@ fn image_of(extent: Extent, data: &[u8]) -> Buffer {
 }
 
 #[test]
-fn what_is_not_here_cannot_be_kept_and_what_nobody_began_is_not_stored() {
+fn a_file_that_is_not_here_cannot_be_kept_nor_one_that_was_not_begun_be_stored() {
     let to = temporary();
     let open = || {
         let writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
@@ -536,7 +536,7 @@ fn what_is_not_here_cannot_be_kept_and_what_nobody_began_is_not_stored() {
     let held = writer.accept(BufferNumber(2), image_of(extent, b"abc"), &mut free);
     assert!(matches!(held, Ok(0)) && free.is_empty(), "{held:?}");
     let end = End { buffers: 1, bytes: 3, digest: [0; 32] };
-    assert!(!writer.finish(Some(&end), &Gate::default()).expect("judged").verified);
+    assert!(!writer.finish(Some(&end), &CommitLatch::default()).expect("judged").verified);
     drop(writer);
     assert_eq!(fs::read_dir(to.path()).expect("listed").count(), 0);
 }

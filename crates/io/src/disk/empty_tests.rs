@@ -1,5 +1,5 @@
-//! Empty files, which are made under their own names: what stands there, what a killed process left
-//! of them, and who would lead one elsewhere.
+//! Empty files, which are made under their own names: existing files there, the leftovers of a
+//! killed process, and links that would lead one elsewhere.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -10,9 +10,9 @@ use netblt_proto::content::{Kind, TransferDigest};
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
+use crate::disk::commit_latch::CommitLatch;
 use crate::disk::directory::DirectoryWriter;
 use crate::disk::directory::tests::image;
-use crate::disk::gate::Gate;
 use crate::disk::layout::Layout;
 use crate::disk::threads::{Outcome, Writer as _};
 use crate::disk::trials::temporary;
@@ -42,7 +42,7 @@ fn accept(writer: &mut DirectoryWriter, names: &[&str]) -> End {
 
 fn receive(mut writer: DirectoryWriter, names: &[&str]) -> Outcome {
     let end = accept(&mut writer, names);
-    let outcome = writer.finish(Some(&end), &Gate::default()).expect("finished");
+    let outcome = writer.finish(Some(&end), &CommitLatch::default()).expect("finished");
     assert!(outcome.verified, "{outcome:?}");
     outcome
 }
@@ -57,7 +57,7 @@ fn set_time(path: &Path, seconds: u64) {
 }
 
 #[test]
-fn what_stands_under_the_name_of_an_empty_file_is_as_safe_as_under_any() {
+fn an_existing_file_is_as_safe_from_an_empty_file_as_from_any() {
     for overwrite in [Overwrite::Never, Overwrite::Always] {
         let (to, outside) = (temporary(), temporary());
         let at = |name: &str| to.path().join(name);
@@ -85,7 +85,7 @@ fn what_stands_under_the_name_of_an_empty_file_is_as_safe_as_under_any() {
             }
             Overwrite::Always => {
                 assert_eq!((&kept[..], time(&at("empty"))), (&b""[..], THEN));
-                // Who has made a file private wants it to stay so.
+                // A file that its owner made private stays private.
                 assert_eq!(fs::metadata(at("full")).expect("there").mode() & 0o777, 0o600);
                 (0, 6)
             }
@@ -121,7 +121,7 @@ fn an_empty_file_that_a_killed_process_had_just_made_gets_what_it_lacks() {
     let outcome = receive(writer(to.path(), Overwrite::Never), &all);
     let times: Vec<i64> = all.iter().map(|name| time(&at(name))).collect();
     assert_eq!(times, [THEN, THEN, 66, 55, 77]);
-    // What is empty is there; what somebody has written to is in the way.
+    // An empty file is there. One with content is in the way.
     assert_eq!((outcome.files, outcome.unstored), (4, 1), "{outcome:?}");
     assert_eq!(fs::read(at("written")).expect("there"), b"since then");
     assert!(!at(".netblt-partial").exists());

@@ -1,4 +1,4 @@
-//! Patterns for what is left out of a walk.
+//! Patterns of files that a walk leaves out.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use crate::error::{Error, OptionsError, shown};
 use crate::pattern::Pattern;
 
-/// What is left out.
+/// The patterns.
 #[derive(Debug, Default)]
 pub(crate) struct Exclude(Vec<Rule>);
 
@@ -23,7 +23,7 @@ impl Exclude {
         patterns.iter().map(|text| Rule::new(text)).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether a name, relative to the destination, is to be left out.
+    /// Whether a file with this name, relative to the destination, is left out.
     pub(crate) fn matches(&self, name: &[u8], directory: bool) -> bool {
         if self.0.is_empty() {
             return false;

@@ -1,9 +1,9 @@
-//! What a file has beyond permission bits and time: its owner, extended attributes, access lists.
-//! Read only if that is asked for, and taken only if it is: whatever else a sender tells is not
-//! looked at (`docs/protocol.md §8.2`). Given to files by `wardrobe.rs`.
+//! The attributes of a file beyond permission bits and time: its owner, extended attributes, access
+//! lists. They are read and set only on request. All else that a sender sends is ignored
+//! (`docs/protocol.md §8.2`). `metadata_writer.rs` applies them.
 //!
-//! Never taken, whoever asks: attributes outside the user's namespace but for the two access
-//! lists, among them capabilities; and set-id bits, which no mode here ever has.
+//! Some are never set, whatever the options: attributes outside the user's namespace except the two
+//! access lists, among them capabilities; and set-id bits, which no mode here ever has.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,24 +13,24 @@ use netblt_proto::content::{More, Owner};
 use nix::unistd::{Group, User};
 use rustix::io::Errno;
 
-use crate::disk::wardrobe::{ACLS, MAX_ACCOUNTS, USER};
+use crate::disk::metadata_writer::{ACLS, MAX_ACCOUNTS, USER};
 use crate::options::Extras;
 
-/// Longest name of an account, and of an attribute, that can be told.
-const MAX_TOLD: usize = 255;
+/// Longest name of an account, and of an attribute, that can be sent.
+const MAX_NAME_BYTES: usize = 255;
 /// Bytes of an attribute's value, and of all names of a file's attributes (xattr(7)).
 const MAX_VALUE: usize = 1 << 16;
 
 /// Names and values.
 type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What an attribute of this name is, if it is one that is told and applied at all.
+/// Whether an attribute of this name is sent and applied at all, with these options.
 fn is_wanted(wanted: Extras, name: &[u8]) -> bool {
     (wanted.xattrs && name.starts_with(USER) && name.len() > USER.len())
         || (wanted.acls && ACLS.contains(&name))
 }
 
-/// Of what a sender tells, what is asked for.
+/// The requested ones of a sender's attributes.
 pub(crate) fn asked_for(wanted: Extras, more: &More) -> Option<Box<More>> {
     if more.is_empty() || wanted == Extras::default() {
         return None;
@@ -49,18 +49,18 @@ pub(crate) struct Accounts {
 }
 
 impl Accounts {
-    /// Whose a file of these numbers is.
+    /// The owner and group of a file with these numbers.
     pub(crate) fn owner(&mut self, uid: u32, gid: u32) -> Owner {
         if self.users.len().max(self.groups.len()) > MAX_ACCOUNTS {
             *self = Self::default();
         }
-        let told = |name: Option<String>| name.unwrap_or_default().into_bytes();
-        let user = || told(User::from_uid(uid.into()).ok().flatten().map(|user| user.name));
-        let group = || told(Group::from_gid(gid.into()).ok().flatten().map(|group| group.name));
+        let bytes = |name: Option<String>| name.unwrap_or_default().into_bytes();
+        let user = || bytes(User::from_uid(uid.into()).ok().flatten().map(|user| user.name));
+        let group = || bytes(Group::from_gid(gid.into()).ok().flatten().map(|group| group.name));
         let mut user = self.users.entry(uid).or_insert_with(user).clone();
         let mut group = self.groups.entry(gid).or_insert_with(group).clone();
         for name in [&mut user, &mut group] {
-            if name.len() > MAX_TOLD {
+            if name.len() > MAX_NAME_BYTES {
                 name.clear();
             }
         }
@@ -68,8 +68,8 @@ impl Accounts {
     }
 }
 
-/// The attributes that are wanted of an open file, as many as take at most `room` bytes in a table;
-/// and why there are others that cannot be told.
+/// The requested attributes of an open file, as many as take at most `room` bytes in a table, and
+/// why others are left out.
 pub(crate) fn read(
     wanted: Extras,
     file: BorrowedFd<'_>,
@@ -94,10 +94,10 @@ pub(crate) fn read(
             }
         };
         more.xattrs.push((name, value));
-        let told = more.xattrs.last().is_some_and(|(name, _)| name.len() <= MAX_TOLD);
-        if !told || more.encoded_len() > room {
+        let fits = more.xattrs.last().is_some_and(|(name, _)| name.len() <= MAX_NAME_BYTES);
+        if !fits || more.encoded_len() > room {
             more.xattrs.pop();
-            why = Some("they are longer than can be told".to_owned());
+            why = Some("they are too long to be sent".to_owned());
         }
     }
     (more.xattrs, why)
@@ -140,7 +140,7 @@ mod tests {
     use crate::error::shown;
 
     #[test]
-    fn what_nobody_asked_for_and_what_nobody_may_have_is_passed_over() {
+    fn attributes_that_are_not_requested_or_never_allowed_are_ignored() {
         let xattr = |name: &[u8]| (name.to_vec(), b"value".to_vec());
         let hostile = More {
             owner: Some(Owner::default()),

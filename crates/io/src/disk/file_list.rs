@@ -1,10 +1,10 @@
-//! What will be sent: the walk through files and directories, before anything is.
+//! The list of files to send: a walk through files and directories, before anything is sent.
 //!
 //! The walk is plain and sorted, so that the same tree makes the same list. Links that the user
-//! names are followed; links found inside trees are sent as links, several names of one file as
-//! such. What cannot be read, and what has no content to send (pipes, sockets, devices), stops the
-//! transfer here, before the other side has seen anything, unless it was found in a directory and
-//! is to be left out.
+//! names are followed. Links inside trees are sent as links, and several names of one file as hard
+//! links. A file that cannot be read, or has no content to send (pipes, sockets, devices), stops
+//! the transfer here, before the other side has seen anything, unless it was found in a directory
+//! and is to be left out.
 
 mod walk;
 
@@ -26,16 +26,16 @@ use crate::options::{Input, Modes, Selection, Source};
 
 use walk::Walk;
 
-/// So many entries are found before anybody is called: a tree of no more has a length that can be
-/// told at opening. Of a larger one the rest is found while it is sent, and never held.
+/// So many entries are found before the connection opens. The length of a tree with no more can be
+/// announced at the opening. Of a larger one the rest is found while it is sent, and never held.
 const AHEAD: usize = 1 << 16;
-/// And of a tree that a client names no more than take so many bytes of memory.
+/// And the entries of a tree that a client names take at most so many bytes of memory.
 const AHEAD_BYTES: u64 = 4 << 20;
 
 /// Most warnings that come while a list is sent and are about more than one file each.
 const MAX_NOTES: usize = 100;
 
-/// What will be sent, in order. Cheap to clone.
+/// The list of files to send, in order. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct FileList {
     pub(crate) inner: Arc<Inner>,
@@ -45,7 +45,7 @@ pub(crate) struct FileList {
 pub(crate) struct Inner {
     /// The first of them, or all.
     pub(crate) entries: Vec<Entry>,
-    /// Where the walk stood after those.
+    /// The state of the walk after those.
     rest: Option<Walk>,
     arguments: Vec<Argument>,
     stream: Stream,
@@ -54,12 +54,12 @@ pub(crate) struct Inner {
     files: u64,
     warnings: Vec<Warning>,
     skipped: u64,
-    /// What cannot be read is left out.
+    /// Unreadable files are left out.
     pub(crate) lenient: bool,
     modes: Option<Modes>,
     /// A file that changes while it is read is sent as it was read.
     pub(crate) allows_changes: bool,
-    /// Links were followed, so they are to be when it is read.
+    /// Links were followed, so the reader follows them, too.
     pub(crate) follow: bool,
     /// The one file is not sent as a whole, but this of it, as if it were one.
     pub(crate) range: Option<FileRange>,
@@ -68,16 +68,16 @@ pub(crate) struct Inner {
     _memory: MemoryLease,
 }
 
-/// What was found since the list was made.
+/// Results since the list was made.
 #[derive(Debug, Default)]
 pub(crate) struct Late {
-    /// What was skipped or left out and why, for the user.
+    /// The files that were skipped or left out and why, for the user.
     pub(crate) warnings: Vec<Warning>,
     /// Entries that could not be read when their turn came.
     pub(crate) withdrawn: u64,
     /// Files beyond those that were known.
     pub(crate) files: u64,
-    /// What was to be sent beyond those and cannot be read.
+    /// How many more files cannot be read.
     pub(crate) skipped: u64,
     /// Files that were read to their ends, if they are to be reported.
     pub(crate) readings: Readings,
@@ -96,12 +96,12 @@ pub(crate) struct Entry {
     pub(crate) kind: Kind,
     /// Which argument it came with.
     argument: u32,
-    /// Under which name it goes to the receiver; its first part stands for the argument.
+    /// Its name for the receiver. The first part stands for the argument.
     pub(crate) name: Box<[u8]>,
     /// Bytes in it when the list was made; unknown (0) for a stream; for a hard link which entry
     /// it is another name of.
     pub(crate) length: u64,
-    /// Of a file found just now that has nothing to be read: what is told of it.
+    /// The times and mode of a file that was just found empty.
     pub(crate) empty: Option<FileTimes>,
 }
 
@@ -125,11 +125,11 @@ impl Entry {
 #[derive(Clone, Debug)]
 struct Argument {
     path: PathBuf,
-    /// It is a directory of which only what is in it is sent: names are relative to it.
+    /// Only the contents of this directory are sent: names are relative to it.
     contents: bool,
 }
 
-/// Where an entry is found.
+/// The place of an entry.
 pub(crate) enum Place<'a> {
     /// An argument itself: links in it are the user's own.
     Argument(&'a Path),
@@ -159,8 +159,8 @@ impl fmt::Debug for Stream {
 }
 
 impl FileList {
-    /// Walks what is to be sent, unless it is cancelled meanwhile; `lenient`: what cannot be read
-    /// is left out.
+    /// Walks the source, unless it is cancelled meanwhile. `lenient`: unreadable files are left
+    /// out.
     pub(crate) fn new(source: Source, lenient: bool, cancel: &Cancel) -> Result<Self, Error> {
         match source {
             Source::Paths(paths) => Self::walk(&paths.into(), lenient, cancel, AHEAD),
@@ -195,8 +195,8 @@ impl FileList {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Walks a selection of one item, which is this handle's: nothing is found outside of it. What
-    /// is held of it is taken from this memory.
+    /// Walks a selection of one item, which belongs to this handle: no file outside of it is found.
+    /// Memory for its names is taken from this share.
     pub(crate) fn beneath(
         selection: &Selection,
         root: Arc<OwnedFd>,
@@ -233,13 +233,13 @@ impl FileList {
                         return Err(walk::full());
                     }
                     bytes += cost;
-                    // It may be long until its turn comes: then it is looked at again.
+                    // It may be long until its turn comes: then it is examined again.
                     entries.push(Entry { empty: None, ..entry });
                 }
                 None => all = true,
             }
         }
-        // Where some are to be passed over, it may be all, and a directory may be empty.
+        // If files are skipped, it may be all of them, and a directory may be empty.
         if entries.is_empty() && selection.pass.is_none() && selection.contents.is_empty() {
             return Err(Unsendable::Nothing.into());
         }
@@ -274,7 +274,7 @@ impl FileList {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// A reader begins, or begins anew.
+    /// A reader begins, or starts over.
     pub(crate) fn begin(&self) -> Cursor {
         *self.late() = Late::default();
         Cursor::default()
@@ -305,7 +305,7 @@ impl FileList {
         self.inner.rest.is_none().then_some(self.inner.files)
     }
 
-    /// What was to be sent and could not be read when the list was made.
+    /// How many files could not be read when the list was made.
     pub(crate) fn skipped(&self) -> u64 {
         self.inner.skipped
     }
@@ -323,7 +323,7 @@ impl FileList {
         }
     }
 
-    /// The user is told of something that is not sent, and that it is not.
+    /// Warns the user of something that is left out.
     pub(crate) fn note(&self, warning: Warning) {
         let mut late = self.late();
         late.skipped += 1;
@@ -340,7 +340,7 @@ impl FileList {
         }
     }
 
-    /// The list of what was transferred could not be written, however much else there is to say.
+    /// Warns that the manifest could not be written, whatever other warnings there are.
     pub(crate) fn warn_of_manifest(&self, warning: Warning) {
         self.late().warnings.push(warning);
     }
@@ -350,7 +350,7 @@ impl FileList {
         self.late().readings.add(reading);
     }
 
-    /// What was found since the list was made.
+    /// The results since the list was made.
     pub(crate) fn take_late(&self) -> Late {
         std::mem::take(&mut self.late())
     }
@@ -359,14 +359,14 @@ impl FileList {
         self.inner.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was skipped and why, for the user.
+    /// The skipped files and why, for the user.
     pub(crate) fn warnings(&self) -> &[Warning] {
         &self.inner.warnings
     }
 }
 
 impl Cursor {
-    /// What comes next, if anything does.
+    /// The next entry, if there is one.
     pub(crate) fn next(&mut self, list: &FileList) -> Result<Option<Entry>, Error> {
         if let Some(entry) = list.inner.entries.get(self.index) {
             self.index += 1;
@@ -392,10 +392,10 @@ impl Inner {
         self.stream.take()
     }
 
-    /// The permissions that the receiver is told of an entry that has these.
+    /// The permissions to send for an entry that has these.
     pub(crate) fn mode(&self, mode: u32, kind: Kind) -> u32 {
-        let told = |modes: &Modes| modes.of(mode, kind == Kind::Directory);
-        self.modes.as_ref().map_or(mode, told)
+        let changed = |modes: &Modes| modes.of(mode, kind == Kind::Directory);
+        self.modes.as_ref().map_or(mode, changed)
     }
 
     pub(crate) fn place<'a>(&'a self, entry: &'a Entry) -> Place<'a> {
@@ -450,10 +450,10 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::error::Denial;
+    use crate::error::RequestErrorKind;
     use crate::memory_budget::MemoryBudget;
 
-    /// A list of what a client asks for, with so many bytes of memory for it, and what is taken.
+    /// The list of a client's request, with so many bytes of memory for it, and the memory taken.
     fn listed(tree: &Path, memory: u64) -> (Result<FileList, Error>, MemoryBudget<u8>) {
         let root = Arc::new(OwnedFd::from(fs::File::open(tree).unwrap()));
         let items = vec![(tree.to_owned(), Some("tree".into()))];
@@ -481,14 +481,17 @@ mod tests {
         let (list, budget) = listed(tree.path(), 10 << 20);
         let list = list.unwrap();
         assert_eq!(count(&list).unwrap(), 1001);
-        // The names of the directory, and what was found ahead.
+        // The names of the directory, and the entries found ahead.
         assert!((200_000..700_000).contains(&budget.taken()), "{}", budget.taken());
         drop(list);
         assert_eq!(budget.taken(), 0);
         for memory in [1000, 100_000, 300_000] {
             let (list, budget) = listed(tree.path(), memory);
             let denied = list.map(|_| ()).unwrap_err();
-            assert!(matches!(denied, Error::Denied { what: Denial::Busy, .. }), "{denied}");
+            assert!(
+                matches!(denied, Error::Denied { what: RequestErrorKind::Busy, .. }),
+                "{denied}"
+            );
             assert_eq!(budget.taken(), 0);
         }
     }
@@ -508,8 +511,8 @@ mod tests {
         while let Some(entry) = walk.next().unwrap() {
             names.push(entry.name);
         }
-        let told: Vec<Box<[u8]>> =
+        let sent: Vec<Box<[u8]>> =
             (0..300).map(|n| format!("tree/{n:03}").into_bytes().into()).collect();
-        assert_eq!(names.split_first().unwrap().1, told);
+        assert_eq!(names.split_first().unwrap().1, sent);
     }
 }

@@ -1,7 +1,7 @@
-//! Waiting until what was written is on the disk, on every file system.
+//! Flushes written data to the disk, on every file system.
 //!
 //! Many files are flushed with their whole file system in one call where that is known to wait for
-//! all of them and to tell what failed: ext4, 1,000 files of 3 kB, 40 ms instead of 3.8 s.
+//! all of them and to report errors: on ext4, 1,000 files of 3 kB took 40 ms instead of 3.8 s.
 //! Elsewhere (FUSE, networks) that call may do nothing at all, so each file is flushed, several at
 //! a time.
 
@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use crate::fsync::known;
 pub(crate) use crate::fsync::sync;
 
-/// Up to so many files or directories are flushed one by one everywhere.
+/// Up to so many files or directories are flushed one by one on every file system.
 const FLUSH_EACH: usize = 64;
 /// Threads that flush files one by one.
 const FLUSHERS: usize = 8;
@@ -29,8 +29,8 @@ pub(crate) fn at_once(root: &OwnedFd, count: usize) -> bool {
     count > FLUSH_EACH && is_whole(root)
 }
 
-/// Waits until these files of `directory`, named by number, are on the disk; false where its file
-/// system cannot be waited for. `may` is asked before each of them whether it goes on.
+/// Flushes these files of `directory`, named by number; false where its file system cannot be
+/// waited for. `may` is asked before each of them.
 pub(crate) fn files(
     directory: &OwnedFd,
     numbers: &[u64],
@@ -64,7 +64,7 @@ pub(crate) fn files(
     Ok(all.into_inner())
 }
 
-/// Whether a file could not be opened since so many others are.
+/// Whether a file could not be opened because too many others are open.
 pub(crate) fn is_scarce(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
@@ -99,7 +99,7 @@ fn file(directory: &OwnedFd, name: &[u8]) -> io::Result<bool> {
     let name = OsStr::from_bytes(name);
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
-        // Its owner may not read it: so its mode says.
+        // Its mode does not let its owner read it.
         Err(Errno::ACCESS) => {
             let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
             rustix::fs::chmodat(directory, name, Mode::RUSR, AtFlags::empty())?;
@@ -119,8 +119,9 @@ pub(crate) fn directory(directory: &OwnedFd) -> io::Result<()> {
     sync(directory).map(|_| ())
 }
 
-/// Asks the system to forget what it holds of a file that was flushed, so that it is read from the
-/// disk. Where the file system has no disk (tmpfs), or somebody has mapped the file, it holds on.
+/// Asks the system to drop the page cache of a file that was flushed, so that it is read from the
+/// disk. The cache stays where the file system has no disk (tmpfs), or where another process has
+/// mapped the file.
 pub(crate) fn drop_cache(file: impl AsFd) {
     #[cfg(target_os = "linux")]
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
@@ -140,8 +141,7 @@ pub(crate) fn all(root: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Closes a file that was written. Network file systems and FUSE tell only here what they could
-/// not store.
+/// Closes a written file. Network file systems and FUSE report only here what they could not store.
 pub(crate) fn close(file: OwnedFd) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     match nix::unistd::close(file) {
@@ -156,7 +156,7 @@ pub(crate) fn close(file: OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Whether [`all`] waits for all files here, and tells their errors.
+/// Whether [`all`] waits for all files here, and reports their errors.
 #[cfg(target_os = "linux")]
 pub(crate) fn is_whole(root: impl AsFd) -> bool {
     let Ok(stat) = rustix::fs::fstatfs(root) else { return false };
@@ -181,7 +181,7 @@ fn is_known(number: u32) -> bool {
     matches!(number, EXT | XFS | BTRFS | F2FS | TMPFS)
 }
 
-/// Before Linux 5.8 `syncfs` told nobody of data that could not be written.
+/// Before Linux 5.8 `syncfs` did not report data that could not be written.
 #[cfg(target_os = "linux")]
 fn tells_errors(release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);

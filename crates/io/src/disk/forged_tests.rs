@@ -14,11 +14,11 @@ use rustix::io::Errno;
 use tempfile::TempDir;
 
 use crate::cancel::Cancel;
+use crate::disk::commit_latch::CommitLatch;
 use crate::disk::directory::{DirectoryWriter, tests::images};
-use crate::disk::faults::{Call, Fault, forget, plan};
+use crate::disk::fault_injection::{Call, Fault, forget, plan};
 use crate::disk::file_list::FileList;
-use crate::disk::gate::Gate;
-use crate::disk::had::Had;
+use crate::disk::have_list::HaveList;
 use crate::disk::leftovers::Leftovers;
 use crate::disk::seal::with_place;
 use crate::disk::source::SourceReader;
@@ -45,7 +45,7 @@ fn receive(from: &Path, to: &Path, atomic: bool) -> Result<Outcome, Error> {
     for (at, image) in images.into_iter().enumerate() {
         writer.accept(BufferNumber(at as u64 + 1), image, &mut Vec::new())?;
     }
-    writer.finish(Some(&end), &Gate::default())
+    writer.finish(Some(&end), &CommitLatch::default())
 }
 
 /// What a killed receiver would have left that was about to replace `.bashrc`, which can be
@@ -139,7 +139,7 @@ fn died_while_naming(overwrite: Overwrite) -> (TempDir, TempDir) {
     for (at, image) in images.into_iter().enumerate() {
         writer.accept(BufferNumber(at as u64 + 1), image, &mut Vec::new()).expect("accepted");
     }
-    let error = writer.finish(Some(&end), &Gate::default()).expect_err("EIO");
+    let error = writer.finish(Some(&end), &CommitLatch::default()).expect_err("EIO");
     drop(writer);
     forget(to.path());
     let Error::Stranded { place, .. } = error else { panic!("{error}") };
@@ -153,7 +153,7 @@ fn text(to: &TempDir, name: &str) -> Option<String> {
 }
 
 #[test]
-fn what_would_replace_files_is_completed_only_by_a_run_that_may() {
+fn a_publication_that_replaces_files_is_completed_only_by_a_run_that_may() {
     let (_from, to) = died_while_naming(Overwrite::Always);
     let before = (text(&to, "a"), text(&to, "b"));
     assert!(before.0.as_deref() == Some("new a") && before.1.as_deref() == Some("old b"));
@@ -197,7 +197,7 @@ fn looking_at_what_is_left_changes_nothing() {
 }
 
 #[test]
-fn a_true_journal_says_nothing_in_another_directory_or_under_another_key() {
+fn a_journal_is_void_in_another_directory_or_under_another_key() {
     let copy_to = |from: &TempDir| {
         let copy = temporary();
         let status = std::process::Command::new("cp")
@@ -245,14 +245,14 @@ fn resumed(from: &TempDir, to: &TempDir) -> (u64, String, bool) {
     let mut reader = SourceReader::sealed(list.expect("a list"), layout()).expect("it fits");
     let mut writer = open(to.path(), false);
     let notes = writer.take_notes().join("\n");
-    let had = Arc::new(Had::parse(&writer.had()).expect("well said"));
+    let had = Arc::new(HaveList::parse(&writer.had()).expect("well said"));
     reader.restart(layout(), &had).expect("restarted");
     for number in 1.. {
         let mut buffer = Buffer::new(layout().image_bytes());
         reader.fill(BufferNumber(number), &mut buffer).expect("filled");
         writer.accept(BufferNumber(number), buffer, &mut Vec::new()).expect("accepted");
         if let Some(end) = reader.end() {
-            let outcome = writer.finish(Some(&end), &Gate::default()).expect("received");
+            let outcome = writer.finish(Some(&end), &CommitLatch::default()).expect("received");
             assert!(outcome.verified && outcome.skipped == 0);
             let read = |at: &TempDir| fs::read(at.path().join("file")).expect("there");
             return (outcome.kept, notes, read(from) == read(to));
@@ -291,7 +291,7 @@ fn a_part_that_was_edited_under_a_true_journal_is_not_gone_on_from() {
 }
 
 #[test]
-fn what_is_kept_under_no_key_is_read_again_and_not_believed() {
+fn parts_without_a_key_are_read_again_and_not_trusted() {
     let other = temporary();
     let place = || Some(other.path().join("netblt/journal-key"));
     let (from, to) = half_a_file(BYTES);

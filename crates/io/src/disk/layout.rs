@@ -79,7 +79,7 @@ impl Layout {
     }
 }
 
-/// What a peer's image that is none is called.
+/// The error for a peer's invalid image.
 pub(crate) fn broken(error: ContentError) -> Error {
     Error::Content(match error {
         ContentError::Table(_) => "an extent table does not have its layout",

@@ -1,5 +1,5 @@
-//! Which files a receiver has left out, in its verdict (`docs/protocol.md §8.6`): all of their
-//! numbers, or none where there are too many. A peer says it: what is odd is no list.
+//! The list of files that a receiver has left out, in its verdict (`docs/protocol.md §8.6`): all of
+//! their numbers, or none where there are too many. It comes from a peer: an invalid list is none.
 
 use netblt_proto::wire::packet::{LEFT_OUT, Verdict};
 
@@ -40,7 +40,7 @@ impl Absent {
         if text.len() <= MAX_TEXT { text } else { String::new() }
     }
 
-    /// Those that a verdict tells; nothing if some were left out and it does not tell which.
+    /// The numbers in a verdict; `None` if some files were left out without their numbers.
     pub(crate) fn of(verdict: &Verdict) -> Option<Self> {
         let Some((_, text)) = verdict.left_out() else { return Some(Self::default()) };
         let (list, _) = parts(text)?;
@@ -48,12 +48,12 @@ impl Absent {
             let (first, last) = text.split_once('-').unwrap_or((text, text));
             Some((first.parse().ok()?, last.parse().ok()?)).filter(|(first, last)| first <= last)
         };
-        // That only directories and links were left out is a list of nothing.
+        // If only directories and links were left out, the list is empty.
         let runs = list.split(',').filter(|run| !run.is_empty()).map(run);
         runs.collect::<Option<Vec<_>>>().map(Self)
     }
 
-    /// What such a text says for people.
+    /// The part of such a text for people.
     pub(crate) fn names(text: &str) -> &str {
         let whole = text.split_once(LEFT_OUT).map_or(text, |(_, names)| names);
         parts(text).map_or(whole, |(_, names)| names)
@@ -74,7 +74,7 @@ fn parts(text: &str) -> Option<(&str, &str)> {
 mod tests {
     use super::*;
 
-    fn told(reason: &str) -> Option<Absent> {
+    fn parse(reason: &str) -> Option<Absent> {
         let reason = reason.to_owned();
         Absent::of(&Verdict { verified: true, bytes: 0, digest: [0; 32], reason })
     }
@@ -84,13 +84,13 @@ mod tests {
         let absent = Absent::new(vec![7, 3, 4, 5, 5, 9]);
         assert_eq!(absent.text(), "(files 3-5,7,9) ");
         let said = format!("5{LEFT_OUT}{}a: exists; b (files 1) ", absent.text());
-        assert_eq!(told(&said), Some(absent));
+        assert_eq!(parse(&said), Some(absent));
         assert_eq!(Absent::names(&said), "a: exists; b (files 1) ");
-        assert_eq!(told("").map(|absent| absent.has(0)), Some(false));
+        assert_eq!(parse("").map(|absent| absent.has(0)), Some(false));
         let none = format!("1{LEFT_OUT}{}d: is in the way", Absent::default().text());
-        assert_eq!(told(&none), Some(Absent::default()));
+        assert_eq!(parse(&none), Some(Absent::default()));
         for odd in ["a: (files 1) ", "(files 1", "(files x) ", "(files 5-3) ", "(files 1-) ", ""] {
-            assert_eq!(told(&format!("1{LEFT_OUT}{odd}")), None, "{odd}");
+            assert_eq!(parse(&format!("1{LEFT_OUT}{odd}")), None, "{odd}");
         }
         let long = Absent::new((0..1000).map(|number| number * 2).collect());
         assert_eq!(long.text(), "");

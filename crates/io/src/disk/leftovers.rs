@@ -1,4 +1,4 @@
-//! What broken transfers have left in a directory: to be looked at, and removed.
+//! The leftovers of broken transfers in a directory: to list and to remove.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -7,27 +7,27 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::AtFlags;
 
-use crate::disk::beneath;
-use crate::disk::keep::Keeper;
-use crate::disk::publish;
+use crate::disk::fs_backend::{bytes_of, journal, slots};
+use crate::disk::publish_all;
 use crate::disk::ranges;
+use crate::disk::resume::ResumeState;
+use crate::disk::safe_open;
 use crate::disk::staging::{self, KEPT, Open, Staging};
 use crate::disk::store::{Need, Store};
-use crate::disk::vault::{bytes_of, journal, slots};
 use crate::error::{Error, file_error};
 use crate::options::Overwrite;
 
-/// What is left in one directory.
+/// The leftovers in one directory.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Leftovers {
-    /// Where it is.
+    /// Their directory.
     pub place: PathBuf,
     /// Parts of files, and whole ones that have no name yet.
     pub parts: Vec<Leftover>,
     /// Bytes on the disk in all.
     pub bytes: u64,
-    /// What transfers of all or nothing have left, and what will become of it.
+    /// The leftovers of transfers of all or nothing, and what will be done with them.
     pub notes: Vec<String>,
     /// Under which name.
     kept: String,
@@ -51,14 +51,14 @@ impl Leftovers {
     /// next transfer into it does; what became of it, in words.
     pub fn settle(directory: &Path) -> Result<Vec<String>, Error> {
         let mut store = Store::open(directory, Overwrite::Never, Need::Nothing)?;
-        Ok(publish::settle(&mut store))
+        Ok(publish_all::settle(&mut store))
     }
 
-    /// Looks into a directory; `None` if nothing is left there. Nothing changes. What a transfer is
-    /// using, or another user's, is an error.
+    /// Looks into a directory; `None` if nothing is left there. Changes nothing. Parts in use, or
+    /// of another user, are an error.
     pub fn find(directory: &Path) -> Result<Option<Self>, Error> {
         let mut store = Store::open(directory, Overwrite::Never, Need::Nothing)?;
-        let notes = publish::look(&mut store);
+        let notes = publish_all::look(&mut store);
         Self::look(store, KEPT.to_owned(), notes)
     }
 
@@ -77,7 +77,7 @@ impl Leftovers {
         Ok(found)
     }
 
-    /// Ranges of a file that others were to join; nobody knows its name here.
+    /// Ranges of a file that were to be joined. Its name is not known here.
     fn look_at_ranges(directory: &Path, name: Vec<u8>) -> Result<Self, Error> {
         let store = Store::open(directory, Overwrite::Never, Need::Nothing)?;
         let kept = String::from_utf8_lossy(&name).into_owned();
@@ -102,7 +102,7 @@ impl Leftovers {
                 bytes = slots.iter().map(on_disk).sum();
                 let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
                 let now = now.unwrap_or_default().as_secs();
-                parts.extend(Keeper::list(&journal, &slots).into_iter().map(
+                parts.extend(ResumeState::list(&journal, &slots).into_iter().map(
                     |(name, bytes, at)| {
                         let age = Duration::from_secs(now.saturating_sub(at));
                         Leftover { name, bytes, age }
@@ -133,10 +133,10 @@ impl Leftovers {
             return Err(file_error(&self.place, "is not removed", source));
         }
         self.store.clear_kept();
-        match beneath::status(&self.store.lodge, self.kept.as_bytes()) {
+        match safe_open::status(&self.store.lodge, self.kept.as_bytes()) {
             Ok(None) => Ok(()),
             Ok(Some(_)) => {
-                // It says itself why it cannot go.
+                // The error itself says why it cannot be removed.
                 let lodge = &self.store.lodge;
                 let gone = rustix::fs::unlinkat(lodge, &self.kept, AtFlags::REMOVEDIR);
                 gone.map_err(|e| file_error(&self.place, "cannot be removed", e.into()))

@@ -14,11 +14,11 @@ use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
 use crate::cancel::Cancel;
+use crate::disk::commit_latch::CommitLatch;
 use crate::disk::directory::DirectoryWriter;
 use crate::disk::directory::tests::{image, images};
 use crate::disk::file_list::FileList;
-use crate::disk::gate::Gate;
-use crate::disk::had::digest_of_link;
+use crate::disk::have_list::digest_of_link;
 use crate::disk::layout::Layout;
 use crate::disk::threads::{Outcome, Writer as _};
 use crate::disk::trials::temporary;
@@ -43,7 +43,7 @@ fn receive(mut writer: DirectoryWriter, sent: Vec<Buffer>, end: &End) -> Result<
     for (at, image) in sent.into_iter().enumerate().rev() {
         writer.accept(BufferNumber(at as u64 + 1), image, &mut Vec::new())?;
     }
-    writer.finish(Some(end), &Gate::default())
+    writer.finish(Some(end), &CommitLatch::default())
 }
 
 /// What a hostile sender says in one buffer, with a digest that fits.
@@ -56,7 +56,7 @@ fn say(mut writer: DirectoryWriter, files: &[(u64, Kind, &[u8], &[u8])]) -> Resu
     }
     writer.accept(BufferNumber(1), image(files), &mut Vec::new())?;
     let end = End { buffers: 1, bytes, digest: transfer.finish() };
-    writer.finish(Some(&end), &Gate::default())
+    writer.finish(Some(&end), &CommitLatch::default())
 }
 
 fn status(path: &Path) -> fs::Metadata {
@@ -100,8 +100,8 @@ fn links_and_holes_arrive_as_such() {
         let files = list.files();
         assert_eq!((files, list.warnings()), (9, &[][..]));
         let (sent, end) = images(list, layout());
-        let told: usize = sent.iter().map(|image| image.filled().len()).sum();
-        assert!(told < 64 << 10, "{told} bytes for 40 MiB of holes");
+        let sent_bytes: usize = sent.iter().map(|image| image.filled().len()).sum();
+        assert!(sent_bytes < 64 << 10, "{sent_bytes} bytes for 40 MiB of holes");
         let outcome = receive(writer(to.path(), overwrite, atomic), sent, &end).expect("received");
         assert_eq!((outcome.verified, outcome.files, outcome.skipped), (true, files, 0));
         let arrived = to.path().join("tree");
@@ -130,7 +130,7 @@ fn links_and_holes_arrive_as_such() {
 }
 
 #[test]
-fn what_is_there_already_is_not_sent_for_nothing_or_left_out() {
+fn identical_files_are_neither_sent_nor_left_out() {
     let (from, to) = (temporary(), temporary());
     let root = from.path().join("tree");
     tree(&root);
@@ -229,7 +229,7 @@ fn a_hard_link_is_a_name_of_a_file_of_this_transfer_or_nothing() {
 }
 
 #[test]
-fn what_takes_the_place_of_a_file_meanwhile_is_not_linked_to() {
+fn a_file_that_replaced_a_link_target_is_not_linked_to() {
     let outside = temporary();
     let to = outside.path().join("to");
     fs::create_dir(&to).expect("made");
@@ -253,7 +253,7 @@ fn what_takes_the_place_of_a_file_meanwhile_is_not_linked_to() {
         writer.accept(BufferNumber(1), buffer, &mut Vec::new()).expect("taken");
         assert!(to.join("d/first").exists());
         swap();
-        let outcome = writer.finish(Some(&end), &Gate::default()).expect("judged");
+        let outcome = writer.finish(Some(&end), &CommitLatch::default()).expect("judged");
         assert_eq!((outcome.files, outcome.skipped), (1, 1), "{:?}", outcome.left_out);
         assert!(!to.join("second").exists());
         drop(writer);

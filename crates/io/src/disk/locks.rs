@@ -1,6 +1,6 @@
-//! Whether what lies in a directory is in use: by flock(2), and where a file system has no locks
-//! (Lustre, NFS), by a file that names the process. Of a process of another host nothing is known,
-//! so what it holds is in use. It never waits.
+//! The locks of directories in use: by flock(2), and where a file system has no locks (Lustre,
+//! NFS), by a file that names the process. Nothing is known of a process on another host, so its
+//! directories count as in use. No lock is waited for.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -9,16 +9,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::disk::faults::{self, Call};
+use crate::disk::fault_injection::{self, Call};
 
 /// The file that names the process.
 pub(crate) const HOLDER: &str = "holder";
-/// Most bytes of it that are looked at.
+/// The most bytes of it that are read.
 const HOLDER_BYTES: u64 = 400;
-/// What is taken over just now, or left just now, is tried again this often.
+/// How often a lock is tried again that was just taken over or released.
 const TRIES: u32 = 8;
 
-/// What is held, until it is dropped.
+/// A held lock, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Hold {
     /// Where the file system has no locks: the directory with the file.
@@ -41,8 +41,8 @@ impl Drop for Hold {
     }
 }
 
-/// Takes a directory, whose lock is that of this file in it; nothing if a living process has it.
-/// `look`: nothing is written there.
+/// Locks a directory, with this lock file in it; `None` if a living process has it. `look`: nothing
+/// is written there.
 pub(crate) fn take(
     directory: &OwnedFd,
     file: impl AsFd,
@@ -71,7 +71,7 @@ pub(crate) fn is_taken(directory: &OwnedFd, file: impl AsFd) -> bool {
 }
 
 fn lock(directory: &OwnedFd, file: impl AsFd) -> Result<(), Errno> {
-    faults::at_handle(directory, Call::Lock)?;
+    fault_injection::at_handle(directory, Call::Lock)?;
     rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
 }
 
@@ -93,7 +93,7 @@ fn take_by_name(directory: &OwnedFd) -> Result<Option<Hold>, Errno> {
             Err(error) => return Err(error),
         }
         let holder = read(directory, HOLDER)?;
-        // One that was just made says nothing yet.
+        // A file that was just made is empty at first.
         if is_alive(&holder) || holder.is_empty() {
             return Ok(None);
         }
@@ -123,7 +123,7 @@ fn remove_dead(directory: &OwnedFd, dead: &str) -> Result<bool, Errno> {
     Ok(is_dead)
 }
 
-/// What a file says; nothing if it is not there.
+/// The content of a file; empty if it does not exist.
 fn read(directory: &OwnedFd, name: &str) -> Result<String, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
@@ -136,7 +136,7 @@ fn read(directory: &OwnedFd, name: &str) -> Result<String, Errno> {
     Ok(text)
 }
 
-/// What this process writes: its host, its number, and when it was started.
+/// The content of this process's file: its host, its number, and its start time.
 fn own() -> String {
     let process = std::process::id();
     format!("{}\n{process}\n{}\n", host(), started(process).unwrap_or_default())
@@ -176,10 +176,10 @@ fn host() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::faults::{Fault, forget, plan};
+    use crate::disk::fault_injection::{Fault, forget, plan};
 
     #[test]
-    fn where_there_are_no_locks_a_file_names_the_process() {
+    fn without_file_locks_a_file_names_the_process() {
         for why in [Errno::NOSYS, Errno::NOLCK, Errno::NOTSUP] {
             let place = tempfile::tempdir().expect("a directory");
             plan(place.path(), Call::Lock, 0, u32::MAX, Fault::Error(why));

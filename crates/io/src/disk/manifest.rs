@@ -1,6 +1,6 @@
-//! The list of what was transferred, a line a file, as `b3sum` writes and checks it.
+//! The manifest: a line for each transferred file, as `b3sum` writes and checks it.
 //!
-//! A list that cannot be written ends no transfer: its files are stored and verified without it.
+//! An error of the manifest ends no transfer: the files are stored and verified without it.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
@@ -43,7 +43,7 @@ impl Manifest {
         })
     }
 
-    /// What the user should know of it.
+    /// The warning for the user, if there is one.
     pub(crate) fn note(&self) -> Option<String> {
         let (path, count) = (shown_path(&self.path), self.odd);
         (count > 0).then(|| {

@@ -1,24 +1,21 @@
-//! The disk's side of a transfer: what is read and packed, what is written and published.
+//! The disk's side of a transfer: reading and packing files, writing and publishing them.
 
 pub(crate) mod attributes;
-pub(crate) mod beneath;
+pub(crate) mod commit_latch;
 mod digest;
 pub(crate) mod directory;
 #[cfg(test)]
 mod empty_tests;
 mod exclude;
 mod extras;
-mod faults;
+mod fault_injection;
 pub(crate) mod file_list;
 pub(crate) mod flush;
 #[cfg(test)]
 mod forged_tests;
-mod found;
-pub(crate) mod gate;
-pub(crate) mod had;
-pub(crate) mod holes;
-mod journal;
-mod keep;
+pub(crate) mod free_space;
+mod fs_backend;
+pub(crate) mod have_list;
 pub(crate) mod layout;
 pub(crate) mod left_out;
 pub(crate) mod leftovers;
@@ -26,20 +23,25 @@ pub(crate) mod leftovers;
 mod links_tests;
 mod locks;
 pub(crate) mod manifest;
+mod metadata_writer;
 mod names;
-mod placing;
-pub(crate) mod plain;
-mod publish;
+mod publish_all;
+mod publish_each;
+mod publish_journal;
 pub(crate) mod ranges;
+pub(crate) mod raw_file;
 pub(crate) mod reading;
-pub(crate) mod renaming;
-pub(crate) mod room;
+pub(crate) mod rename;
+mod resume;
+pub(crate) mod safe_open;
 mod seal;
 pub(crate) mod sites;
 #[cfg(test)]
 mod sites_tests;
 pub(crate) mod source;
+pub(crate) mod sparse;
 pub(crate) mod staging;
+mod stat;
 #[cfg(test)]
 mod storage_tests;
 mod store;
@@ -47,5 +49,3 @@ pub(crate) mod stream;
 pub(crate) mod threads;
 #[cfg(test)]
 mod trials;
-mod vault;
-mod wardrobe;

@@ -1,8 +1,8 @@
 //! The names of a transfer: each once, and no file where a directory must be.
 //!
 //! They come from a peer, so they are held as a tree of parts, each stored once, and nothing is
-//! added that goes beyond the budget (`docs/protocol.md §8.5`): a name costs what is new in it, and
-//! every directory that it implies counts as if it had been sent.
+//! added beyond the budget (`docs/protocol.md §8.5`). A name costs its new parts, and every
+//! directory that it implies counts as if it had been sent.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -11,9 +11,9 @@ use netblt_proto::limits::MAX_FILES;
 
 use crate::memory_budget::MemoryLease;
 
-/// What a file or directory may cost on average (`docs/protocol.md §9`).
+/// The average memory of a file or directory (`docs/protocol.md §9`).
 const BYTES_EACH: u64 = 256;
-/// What a part costs beyond its bytes: its node, and its share of an index that was just enlarged.
+/// Memory of a part beyond its bytes: its node, and its share of an index that was just enlarged.
 const NODE_BYTES: u64 = 64;
 
 /// Why a name or file is not taken.
@@ -25,13 +25,13 @@ pub(crate) enum Refused {
     TooMuch { what: &'static str, most: u64 },
 }
 
-/// What is left of what a transfer may take of this machine (`docs/protocol.md §8.5`).
+/// The memory that a transfer may still take (`docs/protocol.md §8.5`).
 #[derive(Debug)]
 pub(crate) struct Budget {
     most_files: u64,
     most_bytes: u64,
     bytes: u64,
-    /// Of a server's memory.
+    /// The lease of a server's memory.
     memory: MemoryLease,
 }
 
@@ -43,12 +43,12 @@ impl Budget {
         Self { most_files, most_bytes, bytes: 0, memory: MemoryLease::default() }
     }
 
-    /// What is taken from now on is taken from this memory, too.
+    /// Takes memory from this lease, too, from now on.
     pub(crate) fn take_from(&mut self, memory: MemoryLease) {
         self.memory = memory;
     }
 
-    /// Takes bytes of memory, if there are so many left.
+    /// Takes bytes of memory, if there are as many left.
     pub(crate) fn take(&mut self, bytes: u64) -> Result<(), Refused> {
         let sum = self.bytes.saturating_add(bytes);
         if sum > self.most_bytes.max(MIN_BYTES) {
@@ -67,7 +67,7 @@ impl Budget {
         self.memory.give_back(bytes);
     }
 
-    /// Forgets all that was taken.
+    /// Returns all taken memory.
     pub(crate) fn reset(&mut self) {
         self.memory.give_back(self.bytes);
         self.bytes = 0;
@@ -84,7 +84,7 @@ impl Budget {
 
 const WHAT_BYTES: &str = "bytes of names, attributes and pieces that must be remembered";
 const WHAT_HERE: &str = "bytes of names, for which this server has memory now";
-/// So that one large file fits whatever the number of files.
+/// Enough for one large file, whatever the number of files.
 const MIN_BYTES: u64 = 16 << 20;
 
 /// Which name.
@@ -98,7 +98,7 @@ impl NameId {
     pub(crate) const NONE: Self = Self(u32::MAX);
 }
 
-/// What a name stands for.
+/// The use of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     File,
@@ -111,7 +111,7 @@ pub(crate) enum Use {
 #[derive(Clone, Copy, Debug)]
 struct Node {
     parent: NameId,
-    /// Where its part begins, and how long it is.
+    /// The offset and the length of its part.
     start: u32,
     len: u8,
     what: Use,
@@ -119,15 +119,14 @@ struct Node {
     next: NameId,
 }
 
-/// All names so far. Names must have passed the check of `docs/protocol.md §8.4` that looks at one
-/// name alone.
+/// All names so far. Each must have passed the check of `docs/protocol.md §8.4` for a single name.
 #[derive(Debug)]
 pub(crate) struct Names {
     /// Parents before their children; the root is the first.
     nodes: Vec<Node>,
     /// All parts, one after the other.
     parts: Vec<u8>,
-    /// By a hash that nobody else can compute.
+    /// By a hash that no peer can compute.
     index: HashMap<u64, NameId>,
     hasher: RandomState,
 }
@@ -146,7 +145,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// Adds a name, or says why it cannot be.
+    /// Adds a name, or returns why it cannot be added.
     pub(crate) fn add(
         &mut self,
         name: &[u8],
@@ -236,7 +235,7 @@ impl Names {
         id.0 as usize
     }
 
-    /// What it stands for.
+    /// The use of a name.
     pub(crate) fn what(&self, id: NameId) -> Use {
         self.nodes.get(id.0 as usize).map_or(Use::Implied, |node| node.what)
     }
@@ -294,7 +293,7 @@ pub(crate) fn escaped(part: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What was written so.
+/// The bytes of an escaped name.
 pub(crate) fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
     let (mut out, mut rest) = (Vec::with_capacity(text.len()), text.iter());
     while let Some(byte) = rest.next() {

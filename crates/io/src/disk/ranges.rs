@@ -1,5 +1,5 @@
-//! Where the ranges of one file come together (`docs/protocol.md §8.9`): a directory with the file,
-//! which has its full length from the beginning, and a name for each range that is there.
+//! The directory of a file's ranges (`docs/protocol.md §8.9`): it has the file, with its full
+//! length from the beginning, and a name for each complete range.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::disk::staging::{self, Open, ranges_name};
-use crate::disk::{beneath, flush};
+use crate::disk::{flush, safe_open};
 
 /// The file.
 pub(crate) const WHOLE: &str = "whole";
@@ -29,16 +29,16 @@ pub(crate) fn open(parent: &OwnedFd, label: &[u8; 32], total: u64) -> io::Result
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
     }
-    let directory = beneath::directory(parent.as_fd(), name.as_bytes())?;
+    let directory = safe_open::directory(parent.as_fd(), name.as_bytes())?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mode = Mode::RUSR | Mode::WUSR;
     let file = rustix::fs::openat(&directory, WHOLE, flags | OFlags::NONBLOCK, mode)?;
     let stat = rustix::fs::fstat(&file)?;
     let length = u64::try_from(stat.st_size).unwrap_or(0);
-    if !beneath::is_file(&stat) || length > total {
+    if !safe_open::is_file(&stat) || length > total {
         return Err(io::Error::other("what is there of this file is not of this length"));
     }
-    // Of several that do this at once, each does the same.
+    // Several processes may do this at once, each with the same result.
     if length < total {
         has_links(&directory)?;
         rustix::fs::ftruncate(&file, total)?;
@@ -63,26 +63,26 @@ fn has_links(directory: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// The directory and the file in it, if all its ranges of so many bytes are there; or which one
-/// is not.
+/// The directory and the file in it, if all its ranges of so many bytes are complete; or the number
+/// of a missing one.
 pub(crate) fn whole(
     parent: &OwnedFd,
     label: &[u8; 32],
     (total, bytes): (u64, u64),
 ) -> io::Result<Result<(OwnedFd, OwnedFd), FileRange>> {
-    let directory = beneath::directory(parent.as_fd(), ranges_name(label).as_bytes())?;
+    let directory = safe_open::directory(parent.as_fd(), ranges_name(label).as_bytes())?;
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = rustix::fs::openat(&directory, WHOLE, flags, Mode::empty())?;
     let stat = rustix::fs::fstat(&file)?;
     for range in FileRange::all(total, bytes) {
-        let there = beneath::status(&directory, leaf(range).as_bytes())?;
+        let there = safe_open::status(&directory, leaf(range).as_bytes())?;
         let same =
             there.is_some_and(|there| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino));
         if !same {
             return Ok(Err(range));
         }
     }
-    let right = beneath::is_file(&stat) && u64::try_from(stat.st_size) == Ok(total);
+    let right = safe_open::is_file(&stat) && u64::try_from(stat.st_size) == Ok(total);
     if !right {
         return Err(io::Error::other("what is there of this file is not of this length"));
     }
@@ -98,8 +98,8 @@ pub(crate) fn names(parent: &OwnedFd) -> Vec<Vec<u8>> {
 
 /// Bytes on the disk in such a directory, and when something was added last.
 pub(crate) fn room(parent: &OwnedFd, leaf: &[u8]) -> io::Result<(u64, SystemTime)> {
-    let directory = beneath::directory(parent.as_fd(), leaf)?;
-    let file = beneath::status(&directory, WHOLE.as_bytes())?;
+    let directory = safe_open::directory(parent.as_fd(), leaf)?;
+    let file = safe_open::status(&directory, WHOLE.as_bytes())?;
     let stat = match file {
         Some(stat) => stat,
         None => rustix::fs::fstat(&directory)?,
@@ -109,9 +109,9 @@ pub(crate) fn room(parent: &OwnedFd, leaf: &[u8]) -> io::Result<(u64, SystemTime
     Ok((bytes, UNIX_EPOCH + Duration::from_secs(modified)))
 }
 
-/// Removes such a directory with all in it. What a transfer is using stays, and is an error.
+/// Removes such a directory with its contents. One in use stays, and is an error.
 pub(crate) fn remove(parent: &OwnedFd, leaf: &[u8]) -> io::Result<()> {
-    let directory = beneath::directory(parent.as_fd(), leaf)?;
+    let directory = safe_open::directory(parent.as_fd(), leaf)?;
     let entries: Vec<Vec<u8>> = Dir::read_from(&directory)?
         .flatten()
         .map(|entry| entry.file_name().to_bytes().to_vec())

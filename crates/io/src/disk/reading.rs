@@ -1,5 +1,5 @@
-//! What a sender has read, until the receiver says what of it has its name there: names and
-//! digests of a million files are in a file without a name, and not in memory.
+//! The files that a sender has read, until the receiver's verdict says which of them it has: names
+//! and digests of a million files are in a file without a name, and not in memory.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek as _, SeekFrom, Write as _};
@@ -10,7 +10,7 @@ const IN_MEMORY: usize = 1 << 20;
 /// Files that were read, in their order.
 #[derive(Debug, Default)]
 pub(crate) struct Readings {
-    /// Those that came last.
+    /// The newest ones.
     recent: Vec<u8>,
     /// All before them.
     spooled: Option<File>,
@@ -43,7 +43,7 @@ impl Readings {
         }
     }
 
-    /// Moves what is in memory to the file.
+    /// Moves them from memory to the file.
     fn spool(&mut self) -> io::Result<()> {
         let file = match &mut self.spooled {
             Some(file) => file,
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_read_comes_back_in_its_order_wherever_it_was() {
+    fn read_files_come_back_in_order_from_memory_or_file() {
         for count in [0u64, 3, 40_000] {
             let one = |number: u64| Reading {
                 number,

@@ -1,10 +1,9 @@
-//! The key under which a user's journals are written: what tells a journal that this user's own
-//! program wrote here from one that came with an archive, on a stick, or from a peer.
+//! The key under which a user's journals are written. It distinguishes a journal that this user's
+//! own program wrote here from one in an archive, on a stick, or from a peer.
 //!
 //! It is random, made when the first journal is written, and kept in a file of the user's
-//! configuration that no other user can read. From it follows one key for each directory that
-//! holds a journal, by its inode and that of the destination: a copy of a journal elsewhere proves
-//! nothing.
+//! configuration that no other user can read. One key for each directory with a journal is derived
+//! from it, by its inode and that of the destination: a copy of a journal elsewhere proves nothing.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
@@ -17,8 +16,8 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
-use crate::disk::renaming::{id, move_new};
-use crate::disk::{beneath, flush};
+use crate::disk::rename::{id, move_new};
+use crate::disk::{flush, safe_open};
 
 /// How the file begins; the key follows in hexadecimal digits.
 const TITLE: &str = "netblt-journal-key ";
@@ -61,9 +60,9 @@ impl Key {
         read(&place()?).ok()
     }
 
-    /// The key, made if there is none. Where none can be kept (no home, a configuration that is
-    /// not this user's or cannot be written to) it is one that is forgotten with the process: what
-    /// is written under it, no later process believes.
+    /// The key, made if there is none. Where none can be kept (no home, a configuration that is not
+    /// this user's or cannot be written to), it is lost with the process, and no later process
+    /// trusts the journals under it.
     pub(crate) fn made() -> io::Result<Self> {
         let Some(place) = place() else { return Self::random() };
         match read(&place) {
@@ -87,12 +86,12 @@ impl Key {
         Ok(Self(key))
     }
 
-    /// Of the journal of names that are being given to what is in a directory of a destination.
+    /// The key of the publication journal in a directory of a destination.
     pub(crate) fn of_publication(&self, root: &OwnedFd, directory: &OwnedFd) -> io::Result<Seal> {
         self.of("netblt 9 publication", [root, directory])
     }
 
-    /// Of the journal of what is kept in a directory of a destination.
+    /// The key of the resume journal in a directory of a destination.
     pub(crate) fn of_kept(&self, root: &OwnedFd, directory: &OwnedFd) -> io::Result<Seal> {
         self.of("netblt 9 kept journal", [root, directory])
     }
@@ -119,7 +118,7 @@ fn place() -> Option<PathBuf> {
 fn read(path: &Path) -> io::Result<Key> {
     let own = rustix::process::geteuid().as_raw();
     let odd = || io::Error::from(io::ErrorKind::InvalidData);
-    let directory = beneath::open_directory(path.parent().ok_or_else(odd)?)?;
+    let directory = safe_open::open_directory(path.parent().ok_or_else(odd)?)?;
     if rustix::fs::fstat(&directory)?.st_uid != own {
         return Err(odd());
     }
@@ -127,7 +126,7 @@ fn read(path: &Path) -> io::Result<Key> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::openat(&directory, leaf, flags, Mode::empty())?);
     let stat = rustix::fs::fstat(&file)?;
-    if !beneath::is_file(&stat) || stat.st_uid != own || stat.st_mode & 0o077 != 0 {
+    if !safe_open::is_file(&stat) || stat.st_uid != own || stat.st_mode & 0o077 != 0 {
         return Err(odd());
     }
     let mut text = Zeroizing::new(String::with_capacity(128));
@@ -143,7 +142,8 @@ fn make(path: &Path, key: &Key) -> Result<(), Errno> {
         return Err(Errno::INVAL);
     };
     let made = DirBuilder::new().recursive(true).mode(0o700).create(parent);
-    let directory = made.and_then(|()| beneath::open_directory(parent)).map_err(beneath::errno)?;
+    let directory =
+        made.and_then(|()| safe_open::open_directory(parent)).map_err(safe_open::errno)?;
     if rustix::fs::fstat(&directory)?.st_uid != rustix::process::geteuid().as_raw() {
         return Err(Errno::PERM);
     }
@@ -156,7 +156,7 @@ fn make(path: &Path, key: &Key) -> Result<(), Errno> {
     let hex = blake3::Hash::from_bytes(*key.0).to_hex();
     let text = Zeroizing::new(format!("{TITLE}{hex}\n"));
     let written = file.write_all(text.as_bytes()).and_then(|()| flush::sync(&file));
-    let kept = written.map_err(beneath::errno).and_then(|_| {
+    let kept = written.map_err(safe_open::errno).and_then(|_| {
         let from = std::ffi::OsStr::from_bytes(new.as_bytes());
         move_new(parent, (&directory, from), (&directory, leaf))
     });
@@ -213,8 +213,9 @@ mod tests {
         let home = tempfile::tempdir().expect("a directory");
         let (one, other) = (home.path().join("one"), home.path().join("other"));
         [&one, &other].iter().for_each(|path| fs::create_dir(path).expect("made"));
-        let [one, other] = [one, other].map(|path| beneath::open_directory(&path).expect("opened"));
-        let root = beneath::open_directory(home.path()).expect("opened");
+        let [one, other] =
+            [one, other].map(|path| safe_open::open_directory(&path).expect("opened"));
+        let root = safe_open::open_directory(home.path()).expect("opened");
         let place = home.path().join("config/netblt/journal-key");
         with_place(Some(place.clone()), || {
             assert!(Key::there().is_none() && !home.path().join("config").exists());
@@ -227,7 +228,7 @@ mod tests {
             assert!(again.of_kept(&root, &other).expect("known") != seal);
             assert!(again.of_publication(&root, &one).expect("known") != seal);
             assert_eq!(fs::read_dir(place.parent().expect("one")).expect("listed").count(), 1);
-            // What other users can read is no key, and nothing is put in its place.
+            // A file that other users can read is no key, and is not replaced.
             fs::set_permissions(&place, fs::Permissions::from_mode(0o644)).expect("set");
             assert!(Key::there().is_none());
             assert!(Key::made().expect("random").of_kept(&root, &one).expect("known") != seal);

@@ -1,13 +1,13 @@
-//! Where temporaries lie: beside the names that they will get (docs/decisions/temporaries.md).
+//! The sites of temporaries: beside the names that they will get (docs/decisions/temporaries.md).
 //!
-//! A *site* is a directory that was there before the transfer and into which, or into new
-//! directories beneath which, something of it goes. The temporaries of a site lie in a directory of
-//! their own in it, `.netblt-unfinished-<16 hex digits>.part`, so that they are on its file system
-//! and get its group, default access list and flags. The top of the destination is site 0: its
-//! temporaries lie in the *home*, where the journal is as well. The home has a list of the other
-//! sites, which is written before anything is made in one: that list leads to all of them.
+//! A *site* is a directory that existed before the transfer and into which files go, or into new
+//! directories beneath it. The temporaries of a site are in a directory of their own in it,
+//! `.netblt-unfinished-<16 hex digits>.part`, so that they are on its file system and get its
+//! group, default access list and flags. The top of the destination is site 0: its temporaries are
+//! in the *home*, and so is the journal. The home has a list of the other sites. It is written
+//! before any file is made in one, so that all of them can be found.
 //!
-//! The number of a temporary tells its site: so many of its first bits are the site's number.
+//! The number of a temporary contains its site, in its first bits.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -22,10 +22,10 @@ use netblt_proto::limits::{MAX_FILES, MAX_NAME};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::disk::beneath::{self, create_new};
 use crate::disk::flush;
 use crate::disk::names::{NameId, escaped, unescaped};
-use crate::disk::renaming::id;
+use crate::disk::rename::id;
+use crate::disk::safe_open::{self, create_new};
 use crate::disk::staging::{self, REPLACED, Staging};
 
 /// The site at the top of the destination.
@@ -54,7 +54,7 @@ pub(crate) fn none_in(site: usize) -> u64 {
     slot_of(site, 1 << (SLOT_BITS - 1))
 }
 
-/// What a temporary's number counts within its transfer; `None` if that is more than any has.
+/// The count of a temporary's number within its transfer; `None` if that is more than any has.
 pub(crate) fn count_of(slot: u64) -> Option<u64> {
     let count = slot & ((1 << SLOT_BITS) - 1);
     (count < 1 << (SLOT_BITS - 1)).then_some(count)
@@ -69,17 +69,17 @@ pub(crate) struct Site {
     pub(crate) leaf: String,
 }
 
-/// What is known of a site that was opened.
+/// The facts of an open site.
 #[derive(Clone, Copy, Debug)]
-struct About {
+struct SiteInfo {
     device: u64,
     /// One call brings all of its file system to the disk.
     is_whole: bool,
-    /// Permissions that a new file may have there, if something is to be made.
+    /// The permissions of a new file there, if one is to be made.
     permitted: Option<u32>,
 }
 
-/// Beside what the temporaries of a directory's files lie.
+/// The site for the temporaries of a directory's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Beside {
     /// `None` if nothing can be written there.
@@ -95,27 +95,27 @@ pub(crate) struct Sites {
     by_path: HashMap<Vec<u8>, usize>,
     /// By directories of the transfer.
     beside: HashMap<NameId, Beside>,
-    about: BTreeMap<usize, About>,
-    /// Those that the list in the home tells of.
-    told: BTreeSet<usize>,
-    /// Those that were made since all was brought to the disk.
+    about: BTreeMap<usize, SiteInfo>,
+    /// Those in the home's list.
+    reported: BTreeSet<usize>,
+    /// Those that were made since the last flush.
     made: BTreeSet<usize>,
     /// The one that was used last.
     last: Option<(usize, Arc<OwnedFd>)>,
 }
 
 impl Sites {
-    /// Those that a home tells of.
+    /// The sites of a home.
     pub(crate) fn load(home: &OwnedFd) -> Self {
         let mut this = Self::default();
         for (number, site) in read(home) {
-            this.told.insert(number);
+            this.reported.insert(number);
             this.put(number, site);
         }
         this
     }
 
-    /// Adds one that a journal tells of.
+    /// Adds a site of a journal.
     pub(crate) fn put(&mut self, number: usize, site: Site) {
         self.by_path.insert(site.path.clone(), number);
         self.list.insert(number, site);
@@ -167,7 +167,7 @@ impl Sites {
         self.last = None;
     }
 
-    /// The directory of temporaries in a site, made if it is to be.
+    /// The directory of temporaries in a site. It is made on request.
     pub(crate) fn open(
         &mut self,
         root: &OwnedFd,
@@ -182,13 +182,13 @@ impl Sites {
         }
         self.last = None;
         let site = self.list.get(&number).cloned().ok_or(io::ErrorKind::NotFound)?;
-        let parent = beneath::directory(root.as_fd(), &site.path)?;
+        let parent = safe_open::directory(root.as_fd(), &site.path)?;
         let handle = Arc::new(self.enter(&parent, number, &site.leaf, make)?);
         let mut about = match self.about.get(&number) {
             Some(about) => *about,
             None => {
                 let (device, _) = id(&rustix::fs::fstat(&handle)?);
-                About { device, is_whole: flush::is_whole(&handle), permitted: None }
+                SiteInfo { device, is_whole: flush::is_whole(&handle), permitted: None }
             }
         };
         if make && about.permitted.is_none() {
@@ -224,9 +224,9 @@ impl Sites {
         Err(Errno::BUSY.into())
     }
 
-    /// Whether the list in the home does not tell of all of them.
+    /// Whether the home's list lacks some of them.
     pub(crate) fn is_untold(&self) -> bool {
-        self.told.len() < self.list.len()
+        self.reported.len() < self.list.len()
     }
 
     /// Adds the others to the list in the home, and waits until that is on the disk. Nothing is
@@ -239,7 +239,8 @@ impl Sites {
             Err(error) => return Err(error.into()),
         };
         let mut lines = Vec::new();
-        for (number, site) in self.list.iter().filter(|(number, _)| !self.told.contains(number)) {
+        for (number, site) in self.list.iter().filter(|(number, _)| !self.reported.contains(number))
+        {
             lines.extend(format!("{number} {} ", site.leaf).into_bytes());
             lines.extend(escaped(&site.path));
             lines.push(b'\n');
@@ -250,12 +251,11 @@ impl Sites {
             flush::directory(home)?;
             flush::directory(lodge)?;
         }
-        self.told.extend(self.list.keys());
+        self.reported.extend(self.list.keys());
         Ok(())
     }
 
-    /// Waits until the directories of these temporaries are on the disk, with what is in them by
-    /// name.
+    /// Flushes the directories of these temporaries, with their entries.
     pub(crate) fn sync(&mut self, root: &OwnedFd, slots: &[u64]) -> io::Result<()> {
         let used: BTreeSet<usize> = slots.iter().map(|slot| site_of(*slot)).collect();
         for number in used.into_iter().filter(|number| *number != TOP) {
@@ -263,7 +263,7 @@ impl Sites {
         }
         for number in std::mem::take(&mut self.made) {
             if let Some(site) = self.list.get(&number) {
-                flush::directory(&beneath::directory(root.as_fd(), &site.path)?)?;
+                flush::directory(&safe_open::directory(root.as_fd(), &site.path)?)?;
             }
         }
         Ok(())
@@ -286,7 +286,7 @@ impl Sites {
         self.about.get(&number).map(|about| about.device)
     }
 
-    /// What was put aside in any of them, by names that end so, goes.
+    /// Removes the old files that were kept aside in any of them, by the ends of their names.
     pub(crate) fn remove_replaced(&mut self, root: &OwnedFd) {
         for number in self.numbers() {
             let Ok(handle) = self.open(root, number, false) else { continue };
@@ -299,14 +299,14 @@ impl Sites {
     pub(crate) fn remove_empty(&mut self, root: &OwnedFd) {
         self.last = None;
         for site in self.list.values() {
-            if let Ok(parent) = beneath::directory(root.as_fd(), &site.path) {
+            if let Ok(parent) = safe_open::directory(root.as_fd(), &site.path) {
                 let _ = rustix::fs::unlinkat(&parent, &site.leaf, AtFlags::REMOVEDIR);
             }
         }
     }
 }
 
-/// The sites that a home tells of, as far as its list can be read.
+/// The sites of a home, as far as its list can be read.
 pub(crate) fn read(home: &OwnedFd) -> Vec<(usize, Site)> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let Ok(file) = rustix::fs::openat(home, LIST, flags, Mode::empty()) else { return Vec::new() };
@@ -335,21 +335,21 @@ pub(crate) fn parse(text: &[u8]) -> Option<(usize, Site)> {
     fits.then_some((usize::try_from(number).ok()?, Site { path, leaf }))
 }
 
-/// Removes the directories of temporaries of all sites that a home tells of.
+/// Removes the directories of temporaries of all sites of a home.
 fn remove_all(root: &OwnedFd, home: &OwnedFd) {
     for (_, site) in read(home) {
-        let Ok(parent) = beneath::directory(root.as_fd(), &site.path) else { continue };
+        let Ok(parent) = safe_open::directory(root.as_fd(), &site.path) else { continue };
         remove(&parent, &site.leaf);
     }
 }
 
-/// Removes a home of the destination `root`, which lies in `parent`, and the sites it tells of.
+/// Removes a home of the destination `root`, which is in `parent`, and its sites.
 pub(crate) fn remove_home(home: Staging, parent: &OwnedFd, root: &OwnedFd) {
     remove_all(root, &home.handle);
     home.remove(parent);
 }
 
-/// Removes a directory of temporaries with all in it. What cannot be removed stays.
+/// Removes a directory of temporaries with its contents, as far as possible.
 pub(crate) fn remove(parent: &OwnedFd, leaf: &str) {
     if let Ok(handle) = staging::open_private(parent, leaf) {
         empty(&handle, |_| true);

@@ -12,9 +12,9 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tempfile::TempDir;
 
+use crate::disk::commit_latch::CommitLatch;
 use crate::disk::directory::DirectoryWriter;
-use crate::disk::faults::{Call, Fault, forget, plan};
-use crate::disk::gate::Gate;
+use crate::disk::fault_injection::{Call, Fault, forget, plan};
 use crate::disk::leftovers::Leftovers;
 use crate::disk::store::{Store, with_state};
 use crate::disk::threads::{Outcome, Writer as _};
@@ -45,7 +45,7 @@ fn receive(from: &Path, to: &Path, how: How) -> Result<Outcome, Error> {
     let mut writer = open(to, how);
     let (images, end) = sent(&from.join("sub"), &mut writer);
     accept(&mut writer, images)?;
-    writer.finish(Some(&end), &Gate::default())
+    writer.finish(Some(&end), &CommitLatch::default())
 }
 
 /// Files of all kinds, for a directory `sub` that is there and for new ones in it.
@@ -122,7 +122,7 @@ const HOWS: [How; 4] = [
 ];
 
 #[test]
-fn what_arrives_has_the_group_and_the_lists_of_where_it_gets_its_name() {
+fn a_received_file_has_the_group_and_access_lists_of_its_directory() {
     let from = source();
     for (how, lists) in HOWS.into_iter().flat_map(|how| [(how, false), (how, true)]) {
         let to = temporary();
@@ -201,7 +201,7 @@ fn a_file_system_within_the_destination_gets_what_goes_there() {
 }
 
 #[test]
-fn what_is_broken_off_there_is_gone_on_with_and_can_be_cleaned() {
+fn a_broken_transfer_there_is_resumed_and_can_be_cleaned() {
     let from = source();
     for (atomic, clean) in [(false, false), (true, false), (false, true)] {
         let Some((to, _mounted)) = mounted() else { return };
@@ -235,7 +235,7 @@ fn what_is_broken_off_there_is_gone_on_with_and_can_be_cleaned() {
 }
 
 #[test]
-fn what_a_killed_process_left_in_a_subdirectory_is_removed_by_the_next() {
+fn the_next_run_removes_leftovers_in_a_subdirectory() {
     let (from, to) = (source(), temporary());
     fs::create_dir(to.path().join("sub")).expect("made");
     for atomic in [false, true] {
@@ -287,7 +287,7 @@ fn all_or_nothing_over_two_file_systems_is_completed_after_a_kill() {
 }
 
 #[test]
-fn what_cannot_be_written_to_at_its_top_takes_what_goes_beneath_it() {
+fn a_destination_with_an_unwritable_top_takes_files_beneath_it() {
     let (from, home) = (source(), temporary());
     for how in HOWS {
         let Some((to, _mounted)) = mounted_read_only() else { return };
@@ -298,7 +298,7 @@ fn what_cannot_be_written_to_at_its_top_takes_what_goes_beneath_it() {
             let (images, end) = sent(&from.path().join("sub"), &mut writer);
             accept(&mut writer, images).expect("accepted");
             let lodged = listing(home.path()).len();
-            (writer.finish(Some(&end), &Gate::default()).expect("received"), lodged)
+            (writer.finish(Some(&end), &CommitLatch::default()).expect("received"), lodged)
         });
         assert!(outcome.verified && outcome.skipped == 0 && lodged > 2, "{how:?} {outcome:?}");
         let there = listing(&to.path().join("sub"));

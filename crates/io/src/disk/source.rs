@@ -1,9 +1,9 @@
-//! From files to buffer images: what the sender's disk thread does.
+//! Packs files into buffer images: the work of the sender's disk thread.
 //!
-//! Buffers are made strictly in order, by packing the list greedily (`docs/protocol.md §8`): a
-//! file of a buffer or more is cut at multiples of the buffer size, a smaller one is never cut,
-//! and whatever still fits goes into the same buffer. Nothing of a file is believed twice: its
-//! size is compared with the list when it is opened and again, with its time, after its last byte.
+//! Buffers are made strictly in order, by packing the list greedily (`docs/protocol.md §8`). A file
+//! of a buffer or more is cut at multiples of the buffer size, and a smaller one is never cut.
+//! Files that still fit go into the same buffer. A file is checked twice: its size is compared with
+//! the list when it is opened and again, with its time, after its last byte.
 
 mod open;
 mod places;
@@ -27,11 +27,13 @@ use crate::disk::attributes::FileTimes;
 use crate::disk::digest::Subtrees;
 use crate::disk::extras::Accounts;
 use crate::disk::file_list::{Cursor, Entry, FileList};
-use crate::disk::had::{Had, Node, Part, digest_of_link, identity, part_identity, value_of};
-use crate::disk::holes::{self, MAX_PIECES_BYTES};
+use crate::disk::have_list::{
+    HaveList, Node, Part, digest_of_link, identity, part_identity, value_of,
+};
 use crate::disk::layout::{Layout, broken, entry_bytes};
 use crate::disk::manifest::Manifest;
 use crate::disk::reading::Reading;
+use crate::disk::sparse::{self, MAX_PIECES_BYTES};
 use crate::disk::threads::{Fill, Reader};
 use crate::error::{Error, Unsendable, Warning, file_error, shown, shown_path};
 use crate::name_log::NameLog;
@@ -40,7 +42,7 @@ use crate::progress::At;
 
 use open::{Change, Content, OpenFile, Stream, changed, read_pieces};
 
-/// Makes buffer images of what a list names.
+/// Makes buffer images of the entries of a list.
 #[derive(Debug)]
 pub(crate) struct SourceReader {
     list: FileList,
@@ -49,19 +51,19 @@ pub(crate) struct SourceReader {
     plain: bool,
     stream: Option<Stream>,
     manifest: Option<Manifest>,
-    /// What was read is reported in the end.
+    /// Read files are reported at the end.
     tells: bool,
     /// Gets the name of everything that is sent.
     name_log: Option<NameLog>,
-    /// What is told beyond modes and times, and the names of accounts for it.
+    /// The attributes to send beyond mode and time, and the names of accounts for them.
     extras: Extras,
     accounts: Accounts,
     /// The argument whose directory is open.
     tree: Option<(std::path::PathBuf, OwnedFd)>,
     /// The directory in it that was read in last.
     parent: Option<places::Parent>,
-    /// What the receiver has already.
-    had: Arc<Had>,
+    /// The receiver's HAVE.
+    had: Arc<HaveList>,
     progress: Progress,
 }
 
@@ -72,7 +74,7 @@ struct Progress {
     /// The file that was begun last.
     at: At,
     cursor: Cursor,
-    /// The entry from which the next extent comes, its index, and where in it.
+    /// The entry of the next extent, its index, and the offset in it.
     current: Option<Arc<Entry>>,
     entry: usize,
     offset: u64,
@@ -80,18 +82,18 @@ struct Progress {
     hasher: blake3::Hasher,
     /// It is a range of a file.
     range: Option<FileRange>,
-    /// What the receiver has of the entry, once that was looked at.
+    /// How much of the entry the receiver has, once that was checked.
     kept: Option<Kept>,
     /// The entry's hash, if parts of it are passed over.
     subtrees: Option<Box<Subtrees>>,
     kept_bytes: u64,
-    /// What the entry was found to be when it was opened before there was room for it.
+    /// The attributes of the entry, when it was opened before there was room for it.
     described: Option<Result<Attributes, Error>>,
-    /// Of a symbolic link that was opened: where it leads.
+    /// The target of a symbolic link that was opened.
     target: Option<Vec<u8>>,
-    /// Digests of files that have other names, for the list of what was sent.
+    /// Digests of files with several names, for the manifest.
     linked: HashMap<u64, [u8; 32]>,
-    /// Bytes of holes that the present buffer tells of.
+    /// Bytes of holes in the present buffer.
     holes: u64,
     /// Entries that were taken back.
     withdrawn: HashSet<u64>,
@@ -144,7 +146,7 @@ impl SourceReader {
         }
     }
 
-    /// Lists what is read here, and keeps it in the list of files to be reported.
+    /// Lists the read files in a manifest, and keeps them to be reported.
     pub(crate) fn listing(mut self, manifest: Option<Manifest>, tells: bool) -> Self {
         (self.manifest, self.tells) = (manifest, tells);
         self
@@ -155,13 +157,13 @@ impl SourceReader {
         Self { name_log, ..self }
     }
 
-    /// Tells this of files, too.
+    /// Sends these extra attributes, too.
     pub(crate) fn telling(mut self, extras: Extras) -> Self {
         self.extras = extras;
         self
     }
 
-    /// What the next extent is of.
+    /// The entry of the next extent.
     fn entry(&mut self) -> Result<Option<Arc<Entry>>, Error> {
         if self.progress.current.is_none() {
             let entry = self.progress.cursor.next(&self.list)?;
@@ -181,7 +183,7 @@ impl SourceReader {
         Ok(self.progress.current.clone())
     }
 
-    /// Puts the next extent at the start of `space`, if it fits behind what the buffer has.
+    /// Puts the next extent at the start of `space`, if it fits behind the data of the buffer.
     fn next_extent(
         &mut self,
         data: usize,
@@ -260,7 +262,8 @@ impl SourceReader {
         Ok(Some((extent, size)))
     }
 
-    /// An entry that could not be read when it was found, if that fits behind what the buffer has.
+    /// The extent for an entry that could not be read when it was found, if it fits into the
+    /// buffer.
     fn found_unreadable(
         &mut self,
         entry: &Entry,
@@ -287,8 +290,8 @@ impl SourceReader {
         self.layout.fits(data, table + size) && (table == 0 || (holes && pieces))
     }
 
-    /// If the receiver has the entry at hand, or parts of it: the extent that says so, or nothing
-    /// if that does not fit behind what the buffer has.
+    /// If the receiver has the entry, or parts of it: the extent that says so, or `None` if that
+    /// does not fit into the buffer.
     fn keep(
         &mut self,
         entry: &Entry,
@@ -301,7 +304,7 @@ impl SourceReader {
         }
         let kept = match self.progress.kept.take() {
             Some(kept) => kept,
-            // What cannot be read is dealt with when it is to be sent.
+            // An unreadable file is handled when it is to be sent.
             None => self.look(entry).unwrap_or(Kept::Nothing),
         };
         let Kept::Part(attributes, part) = kept else {
@@ -341,7 +344,7 @@ impl SourceReader {
         Ok(Some(Some(extent)))
     }
 
-    /// Compares what the receiver says it has of an entry with the file here, which is read for it.
+    /// Compares the receiver's claim of an entry with the file here, which is read for it.
     fn look(&mut self, entry: &Entry) -> Result<Kept, Error> {
         let attributes = self.open(entry)?;
         let id = identity(&entry.name, FileTimes::from(&attributes));
@@ -402,7 +405,7 @@ impl SourceReader {
         open.is_some_and(|open| open.metadata.nlink() > 1)
     }
 
-    /// Another name of an entry before, if that fits behind what the buffer has.
+    /// The extent for another name of an earlier entry, if that fits into the buffer.
     fn hard_link(
         &mut self,
         entry: &Entry,
@@ -460,7 +463,7 @@ impl SourceReader {
             let before = self.progress.range.map_or(0, |range| range.offset);
             let offset = before + self.progress.offset;
             pieces = (open.is_sparse() && !self.plain)
-                .then(|| holes::pieces(&open.file, offset, length))
+                .then(|| sparse::pieces(&open.file, offset, length))
                 .flatten();
             let read = read_pieces(&open.file, space, offset, pieces.as_deref());
             let cannot = |e| file_error(&path(), "cannot be read", e);
@@ -480,8 +483,8 @@ impl SourceReader {
 }
 
 impl SourceReader {
-    /// What was read of a file that has changed is sent all the same, if that is allowed and it has
-    /// as many bytes as were announced.
+    /// Whether a changed file is sent all the same: that must be allowed, and it must have as many
+    /// bytes as were announced.
     fn judge(&self, whole: bool, change: Option<Change>, path: &Path) -> Result<(), Error> {
         let Some(change) = change else { return Ok(()) };
         if !whole || change == Change::Endless || !self.list.inner.allows_changes {
@@ -551,7 +554,7 @@ impl Reader for SourceReader {
         self.progress.end
     }
 
-    fn restart(&mut self, layout: Layout, had: &Arc<Had>) -> Result<(), Error> {
+    fn restart(&mut self, layout: Layout, had: &Arc<HaveList>) -> Result<(), Error> {
         if self.stream.as_ref().is_some_and(|stream| stream.started) {
             return Err(read_twice());
         }
@@ -568,7 +571,7 @@ impl Reader for SourceReader {
 
 impl Progress {
     fn new(cursor: Cursor, range: Option<FileRange>) -> Self {
-        Self { cursor, range, hasher: holes::hasher(range), ..Self::default() }
+        Self { cursor, range, hasher: sparse::hasher(range), ..Self::default() }
     }
 
     /// The entry cannot be sent: the receiver is to forget it.
@@ -590,7 +593,7 @@ impl Progress {
                 let added = subtrees.add_pieces((extent.offset, length), pieces, content, last);
                 added.map_err(Error::Fault)?;
             }
-            None => holes::hash(&mut self.hasher, length, pieces, content),
+            None => sparse::hash(&mut self.hasher, length, pieces, content),
         }
         self.holes += u64::from(extent.length - extent.data_bytes());
         Ok(())
@@ -600,7 +603,7 @@ impl Progress {
     fn close(&mut self, entry: &Entry) -> Result<[u8; 32], Error> {
         let digest = match &self.subtrees {
             Some(subtrees) => subtrees.root().ok_or(Error::Fault("a file was not read to its end")),
-            None => Ok(holes::finish(&self.hasher, self.range)),
+            None => Ok(sparse::finish(&self.hasher, self.range)),
         }?;
         self.transfer.add(self.entry as u64, entry.kind, self.offset, &digest, &entry.name);
         self.next();
@@ -633,7 +636,7 @@ fn check_names(list: &FileList, layout: Layout) -> Result<(), Error> {
     longest.map_or(Ok(()), |entry| check_name(entry, layout, false))
 }
 
-/// Whether the name fits into a table beside a full data area, so that packing never sticks.
+/// Checks that the name fits into a table beside a full data area, so that packing never stops.
 fn check_name(entry: &Entry, layout: Layout, plain: bool) -> Result<(), Error> {
     let size = entry_bytes(Some(entry.name.len()), true);
     if plain || layout.fits(layout.data_bytes(), size) {

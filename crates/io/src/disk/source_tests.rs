@@ -150,7 +150,7 @@ fn only_links_that_the_user_names_are_followed() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_said_before_anything_is() {
+fn unsendable_files_are_reported_before_anything_is_sent() {
     let from = temporary();
     for directory in ["a", "b"] {
         fs::create_dir(from.path().join(directory)).expect("created");
@@ -189,7 +189,7 @@ fn what_cannot_be_sent_is_said_before_anything_is() {
 }
 
 #[test]
-fn what_is_found_while_it_is_sent_is_the_same() {
+fn entries_found_while_sending_are_the_same() {
     let from = temporary();
     let tree = from.path().join("tree");
     for name in ["a/1", "a/2", "b/c/3", "d/4"] {
@@ -205,7 +205,7 @@ fn what_is_found_while_it_is_sent_is_the_same() {
         let mut reader = SourceReader::sealed(list.clone(), layout()).expect("fits");
         let mut ends = Vec::new();
         for _ in 0..2 {
-            reader.restart(layout(), &Arc::default()).expect("begins anew");
+            reader.restart(layout(), &Arc::default()).expect("starts over");
             let mut number = 1;
             while !fill(&mut reader, number).expect("filled").0.last {
                 number += 1;
@@ -319,7 +319,7 @@ fn a_selection_renames_and_leaves_out() {
 }
 
 #[test]
-fn what_changes_or_vanishes_is_taken_back_and_the_rest_is_sent() {
+fn a_file_that_changes_or_vanishes_is_withdrawn_and_the_rest_is_sent() {
     let from = temporary();
     let root = from.path().join("t");
     fs::create_dir_all(root.join("gone")).expect("created");

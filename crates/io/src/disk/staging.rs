@@ -1,12 +1,12 @@
-//! The staging directory `.netblt-unfinished-<16 hex digits>.part` of a destination: what has
-//! arrived and has no name yet.
+//! The staging directory `.netblt-unfinished-<16 hex digits>.part` of a destination: received files
+//! that have no name yet.
 //!
 //! Only this user can enter it, and its owner, a process, holds a lock on the file `owner` in it as
-//! long as it lives. A directory whose owner is dead is what a killed process left: the next one
-//! that receives into the same place completes it, if its files were just being given their names
-//! (`publish` says when), and else removes it. Nothing of another user, another host or a living
-//! process is touched. A directory that an archive has brought may hold other names of files that
-//! matter: nothing that was there before is written into, unless `keep` has proven it.
+//! long as it lives. A directory with a dead owner is the leftover of a killed process. The next
+//! receiver into the same place completes it, if its files were being published (`publish_all` says
+//! when), and else removes it. Directories of other users, other hosts or living processes are not
+//! touched. A directory from an archive may hold other names of files that matter: no file that was
+//! there before is written to, unless `resume` has verified it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -19,8 +19,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use crate::disk::beneath::create_new;
 use crate::disk::locks::{self, HOLDER, Hold};
+use crate::disk::safe_open::create_new;
 
 /// With what all names of netblt's own begin, and how FAT shortens them.
 const OWN: &[u8] = b".netblt-";
@@ -30,36 +30,35 @@ pub(crate) const OWN_NAME: &str = "names that begin with .netblt- are netblt's o
 const PREFIX: &[u8] = b".netblt-unfinished-";
 const SUFFIX: &[u8] = b".part";
 const RANDOM_BYTES: usize = 8;
-/// Where parts of files are kept for the next transfer.
+/// The partial directory, which keeps parts of files for the next transfer.
 pub(crate) const KEPT: &str = ".netblt-partial";
-/// With what the name of a directory begins in which the ranges of a file come together; the
-/// label of the file follows.
+/// The start of the name of a directory for the ranges of a file. The label of the file follows.
 const RANGES: &str = ".netblt-ranges-";
-/// Bytes of a label, which tells them from those of other transfers into the same directory.
+/// Bytes of a label, which separates a transfer from others into the same directory.
 pub(crate) const LABEL_BYTES: usize = 32;
 /// Its file with the lock.
 const README: &str = "README";
 const TEXT: &str = "\
 Here are parts of files that netblt has not received completely, and a list of them (journal).
 The same transfer into the directory above goes on from them, and then they are gone. To see or
-remove them: netblt clean DIRECTORY. What nobody has gone on with for a week is removed when netblt
+remove them: netblt clean DIRECTORY. Parts that were not resumed for a week is removed when netblt
 receives there again.
 ";
-/// The file with the lock; what it says is for people.
+/// The file with the lock. Its content is for people.
 const OWNER: &str = "owner";
-/// What the journal of names that are being given is called among temporaries; where parts are
-/// kept, another journal has that name, and it has the other one.
+/// The name of the publication journal in a staging directory. In a partial directory the resume
+/// journal has that name, and the publication journal has another one.
 pub(crate) const JOURNAL: &str = "journal";
 const PUBLICATION: &str = "publication";
-/// A file that says that the rest belongs to the user.
+/// A file that marks the rest as the user's.
 const STRANDED: &str = "stranded";
-/// How what is replaced is called among the temporaries, behind a number.
+/// The end of an old file's name among the temporaries, behind a number.
 pub(crate) const REPLACED: &str = ".replaced";
 /// A name that exists by chance, or is swept away before it is locked, is tried again this often.
 const TRIES: u32 = 8;
 /// Without its file of this name, a directory is either being made or was left when it was.
 const MAKING: Duration = Duration::from_secs(60);
-/// Most bytes of the owner's file that are looked at.
+/// The most bytes of the owner's file that are read.
 const OWNER_BYTES: u64 = 400;
 
 /// A staging directory of ours.
@@ -87,17 +86,18 @@ pub(crate) enum Open {
     Looked,
 }
 
-/// What was found of a killed process.
+/// The leftover of a killed process.
 pub(crate) enum Left {
     /// Still in use, or none of ours.
     Alone,
-    /// Its owner is dead; ours now.
+    /// Its owner is dead. It is ours now.
     Orphan(Staging),
 }
 
-/// Whether one part of a name is netblt's own: whether it begins as all of them do, or as what FAT
-/// makes of them for programs that know eight letters and three. Case makes no difference, nor do
-/// characters beyond ASCII, of which some file systems pass over a few: it may be one name there.
+/// Whether one part of a name is netblt's own: whether it begins as all of them do, or as FAT
+/// shortens them for programs that know names of eight and three letters. Case is ignored, and so
+/// are characters beyond ASCII, because some file systems ignore some of them: the name may be
+/// netblt's own there.
 pub(crate) fn is_ours(part: &[u8]) -> bool {
     let begins = |own: &[u8]| {
         let mut seen = part.iter().filter(|byte| byte.is_ascii()).map(u8::to_ascii_lowercase);
@@ -123,7 +123,7 @@ pub(crate) fn is_ranges(name: &[u8]) -> bool {
     label.is_some_and(|label| ranges_name(label.as_bytes()).as_bytes() == name)
 }
 
-/// Where parts are kept under a label.
+/// The name of the partial directory of a label.
 pub(crate) fn kept_name(label: Option<&[u8; LABEL_BYTES]>) -> String {
     match label {
         Some(label) => format!("{KEPT}-{}", blake3::Hash::from_bytes(*label).to_hex()),
@@ -144,7 +144,7 @@ pub(crate) fn labels(root: &OwnedFd) -> Vec<[u8; LABEL_BYTES]> {
     listing.flatten().filter_map(|entry| label_of(entry.file_name().to_bytes())).collect()
 }
 
-/// Whether a living transfer has what is kept under this name.
+/// Whether a living transfer has the partial directory of this name.
 pub(crate) fn is_taken(root: &OwnedFd, name: &str) -> bool {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let kept = open(root, name.as_bytes()).and_then(|kept| {
@@ -184,7 +184,7 @@ impl Staging {
         let owner = rustix::fs::openat(&handle, OWNER, flags, Mode::RUSR | Mode::WUSR)?;
         let hold = locks::take(&handle, &owner, false)?.ok_or(Errno::WOULDBLOCK)?;
         let mut owner = File::from(owner);
-        // A sweeper that came between has removed it; then these are nobody's.
+        // A sweep in between has removed it. Then these parts have no owner.
         if !exists(&handle, OWNER) {
             return Err(Errno::NOENT);
         }
@@ -198,8 +198,8 @@ impl Staging {
         self.hold.is_by_name()
     }
 
-    /// The one in which parts of files are kept: as it is, or made if `open` says so. `None` if
-    /// there is none, or it is another process's or another user's.
+    /// The partial directory: as it is, or made if `open` says so. `None` if there is none, or it
+    /// is another process's or another user's.
     pub(crate) fn keep(root: &OwnedFd, name: &str, open_as: Open) -> io::Result<Option<Self>> {
         let make = open_as == Open::Made;
         for _ in 0..TRIES {
@@ -244,7 +244,7 @@ impl Staging {
         Ok(None)
     }
 
-    /// Removes it and all that is in it. What cannot be removed stays, under its telling name.
+    /// Removes it with its contents. Those that cannot be removed stay, under its telling name.
     pub(crate) fn remove(self, root: &OwnedFd) {
         if let Ok(listing) = Dir::read_from(&self.handle) {
             let names = listing.flatten().map(|entry| entry.file_name().to_owned());
@@ -265,8 +265,8 @@ impl Staging {
     /// Leaves it as it is, for the next run to find.
     pub(crate) fn leave(self) {}
 
-    /// Leaves it as it is, for the user: what it holds may exist nowhere else. Answers its name,
-    /// another one if it was the one in which parts are kept, for that is cleared now and then.
+    /// Leaves it as it is, for the user: its files may exist nowhere else. Returns its name, which
+    /// is a new one if it was the partial directory, because that is cleared at times.
     pub(crate) fn strand(mut self, root: &OwnedFd) -> String {
         let _ = create_new(&self.handle, STRANDED);
         if self.kept
@@ -281,18 +281,18 @@ impl Staging {
         self.name
     }
 
-    /// What its journal of names that are being given is called.
+    /// The name of its publication journal.
     pub(crate) fn publication(&self) -> &'static str {
         if self.kept { PUBLICATION } else { JOURNAL }
     }
 
-    /// Where parts are kept: whether names were being given, all at once, to what is in it.
+    /// For a partial directory: whether its files were being published, all at once.
     pub(crate) fn publishes(&self) -> bool {
         self.kept && exists(&self.handle, PUBLICATION)
     }
 
-    /// Where parts are kept: names are given, or taken back. What was put aside for them goes.
-    /// Waits for the disk, since the numbers of files will be used again.
+    /// For a partial directory: the publication has ended, done or undone. Removes the old files
+    /// that were kept aside. Waits for the disk, since the numbers of files will be used again.
     pub(crate) fn end_publication(&self) {
         if !self.kept {
             return;
@@ -307,7 +307,7 @@ impl Staging {
         let _ = rustix::fs::fsync(&self.handle);
     }
 
-    /// Where parts are kept: whether nothing is, so that every number is free.
+    /// For a partial directory: whether it is empty, so that every number is free.
     pub(crate) fn is_bare(&self) -> bool {
         let Ok(listing) = Dir::read_from(&self.handle) else { return false };
         let known = [b".".as_slice(), b"..", README.as_bytes(), HOLDER.as_bytes()];
@@ -349,7 +349,7 @@ pub(crate) fn find(root: &OwnedFd) -> Vec<Vec<u8>> {
     names.filter(|name| is_name(name)).collect()
 }
 
-/// Takes over what a dead process left under this name; if it is only looked at, nothing changes.
+/// Takes over the leftover of a dead process under this name. With `look` nothing changes.
 pub(crate) fn adopt(root: &OwnedFd, name: &[u8], open_as: Open) -> io::Result<Left> {
     let handle = open(root, name)?;
     let stat = rustix::fs::fstat(&handle)?;
@@ -393,8 +393,8 @@ fn remove_if_old(root: &OwnedFd, name: &[u8], modified: i64) {
     }
 }
 
-/// What the user's mask, or a default access list, leaves of all permissions: asked of the file
-/// system itself, since reading the mask would mean changing it.
+/// The permissions that the user's mask, or a default access list, allows: found by making a file,
+/// since reading the mask would mean changing it.
 pub(crate) fn permitted(handle: &OwnedFd) -> Result<u32, Errno> {
     mode_of_new(handle, "mask", Mode::from_raw_mode(0o777))
 }
@@ -409,8 +409,8 @@ pub(crate) fn open_private(parent: &OwnedFd, leaf: &str) -> io::Result<OwnedFd> 
     Ok(handle)
 }
 
-/// Whether nobody but this user may enter a directory, or the file system knows no permissions, so
-/// that whoever enters this one changes what is beside it, too.
+/// Whether only this user may enter a directory, or the file system has no permissions, so that
+/// every user who can enter this one can change the files beside it, too.
 fn is_private(handle: &OwnedFd, stat: &Stat, open_as: Open) -> Result<bool, Errno> {
     if stat.st_uid != rustix::process::geteuid().as_raw() {
         return Ok(false);
@@ -437,7 +437,7 @@ fn open_readme(handle: &OwnedFd, open_as: Open) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// What becomes of the permissions of a file that is made in a directory.
+/// The permissions that a new file in a directory gets.
 fn mode_of_new(handle: &OwnedFd, name: &str, mode: Mode) -> Result<u32, Errno> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let _ = rustix::fs::unlinkat(handle, name, AtFlags::empty());
@@ -466,7 +466,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_under_a_label_is_told_by_its_name() {
+    fn the_name_of_a_partial_directory_shows_that_it_has_a_label() {
         let label = [0xab; LABEL_BYTES];
         let name = kept_name(Some(&label));
         assert_eq!(name, format!("{KEPT}-{}", "ab".repeat(32)));
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn where_ranges_come_together_is_told_by_its_name() {
+    fn the_name_of_a_directory_of_ranges_shows_what_it_is() {
         let own = ranges_name(&[0xab; LABEL_BYTES]);
         assert!(is_ranges(own.as_bytes()) && is_ours(own.as_bytes()));
         let upper = own.replace("ab", "AB");
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_one_transfers_at_a_time() {
+    fn a_partial_directory_has_one_transfer_at_a_time() {
         let place = tempfile::tempdir().expect("a directory");
         let root = OwnedFd::from(File::open(place.path()).expect("opened"));
         let [one, other] =

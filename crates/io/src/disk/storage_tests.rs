@@ -15,10 +15,10 @@ use rustix::io::Errno;
 use tempfile::TempDir;
 
 use crate::cancel::Cancel;
+use crate::disk::commit_latch::CommitLatch;
 use crate::disk::directory::{DirectoryWriter, tests::images};
-use crate::disk::faults::{Call, Fault, forget, plan};
+use crate::disk::fault_injection::{Call, Fault, forget, plan};
 use crate::disk::file_list::FileList;
-use crate::disk::gate::Gate;
 use crate::disk::threads::{SinkThread, Writer};
 use crate::disk::trials::{layout, temporary};
 use crate::error::Error;
@@ -69,7 +69,7 @@ fn with_old() -> TempDir {
 }
 
 #[test]
-fn what_is_replaced_comes_back_when_a_later_rename_fails() {
+fn replaced_files_come_back_when_a_later_rename_fails() {
     for (exchange, link) in [(true, true), (false, true), (false, false)] {
         let to = with_old();
         if !exchange {
@@ -81,7 +81,8 @@ fn what_is_replaced_comes_back_when_a_later_rename_fails() {
         plan(to.path(), Call::Rename, 2, 1, Fault::Error(Errno::IO));
         let (images, end) = five("new");
         let mut writer = writer(to.path(), Overwrite::Always, images);
-        let error = writer.finish(Some(&end), &Gate::default()).expect_err("EIO").to_string();
+        let error =
+            writer.finish(Some(&end), &CommitLatch::default()).expect_err("EIO").to_string();
         assert!(error.contains("nothing was kept"), "{error}");
         drop(writer);
         assert_eq!(files(to.path()), old_and("", 0), "{exchange} {link}");
@@ -89,14 +90,14 @@ fn what_is_replaced_comes_back_when_a_later_rename_fails() {
 }
 
 #[test]
-fn what_cannot_be_put_back_is_told_and_left() {
+fn a_file_that_cannot_be_put_back_is_named_and_left() {
     let to = with_old();
     plan(to.path(), Call::Exchange, 0, ALWAYS, Fault::Error(Errno::INVAL));
     // The third rename fails, and so does every one that would take back the first two.
     plan(to.path(), Call::Rename, 2, ALWAYS, Fault::Error(Errno::IO));
     let (images, end) = five("new");
     let mut receiver = writer(to.path(), Overwrite::Always, images);
-    let error = receiver.finish(Some(&end), &Gate::default()).expect_err("EIO");
+    let error = receiver.finish(Some(&end), &CommitLatch::default()).expect_err("EIO");
     let Error::Stranded { place, .. } = &error else { panic!("{error}") };
     assert!(!error.to_string().contains("nothing was kept"), "{error}");
     drop(receiver);
@@ -133,11 +134,11 @@ fn the_next_run_completes_what_was_being_given_its_names() {
         if !exchange {
             plan(to.path(), Call::Exchange, 0, ALWAYS, Fault::Error(Errno::INVAL));
         }
-        // Everything from the third rename on fails, as it does for one who is dead.
+        // Every call from the third rename on fails, as if the process had been killed.
         plan(to.path(), Call::Rename, 2, ALWAYS, Fault::Error(Errno::IO));
         let (images, end) = five("new");
         let mut receiver = writer(to.path(), overwrite, images);
-        let error = receiver.finish(Some(&end), &Gate::default()).expect_err("EIO");
+        let error = receiver.finish(Some(&end), &CommitLatch::default()).expect_err("EIO");
         let Error::Stranded { place, .. } = error else { panic!("{error}") };
         fs::remove_file(place.join("stranded")).expect("removed");
         let there = files(to.path());
@@ -231,7 +232,7 @@ fn the_mask_counts_unless_permissions_are_preserved() {
         let mut transfer = netblt_proto::content::TransferDigest::new();
         transfer.add(0, Kind::File, 0, blake3::hash(&[]).as_bytes(), name.as_bytes());
         let end = End { buffers: 1, bytes: 0, digest: transfer.finish() };
-        assert!(writer.finish(Some(&end), &Gate::default()).expect("published").verified);
+        assert!(writer.finish(Some(&end), &CommitLatch::default()).expect("published").verified);
         let mode = fs::metadata(to.path().join(&name)).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, expected, "preserve: {preserve}");
     }
@@ -254,7 +255,7 @@ fn a_sender_with_the_ticket_cannot_take_all_the_memory() {
     let to = temporary();
     let writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
     let mut writer = writer.with_max_files(1_000);
-    // Each implies 127 directories that nobody else does.
+    // Each implies 127 directories that no other one does.
     let deep = "d/".repeat(126);
     let refused = (0..2_000u64).find_map(|file| {
         let attributes =
@@ -277,7 +278,7 @@ fn a_sender_with_the_ticket_cannot_take_all_the_memory() {
 }
 
 #[test]
-fn nothing_comes_that_nobody_asked_for() {
+fn a_file_that_was_not_requested_is_refused() {
     let to = temporary();
     let asked = |directories| {
         let names = ["wanted".into()].into();
@@ -292,10 +293,10 @@ fn nothing_comes_that_nobody_asked_for() {
     assert!(offer(false, b"wanted").is_ok());
     assert!(offer(true, b"wanted/and/more").is_ok());
     for (directories, name, says) in [
-        (true, &b".bashrc"[..], "nobody asked for it"),
-        (true, b"want", "nobody asked for it"),
-        (true, b"wanted2/x", "nobody asked for it"),
-        (false, b"wanted/x", "nobody asked for directories"),
+        (true, &b".bashrc"[..], "it was not requested"),
+        (true, b"want", "it was not requested"),
+        (true, b"wanted2/x", "it was not requested"),
+        (false, b"wanted/x", "no directory was requested"),
     ] {
         let error = offer(directories, name).expect_err("refused");
         assert!(error.contains(says), "{error}");
@@ -316,7 +317,7 @@ fn times_are_those_of_arrival_unless_they_are_kept() {
         let mut transfer = netblt_proto::content::TransferDigest::new();
         transfer.add(0, Kind::File, 0, blake3::hash(&[]).as_bytes(), name.as_bytes());
         let end = End { buffers: 1, bytes: 0, digest: transfer.finish() };
-        assert!(writer.finish(Some(&end), &Gate::default()).expect("published").verified);
+        assert!(writer.finish(Some(&end), &CommitLatch::default()).expect("published").verified);
         let modified = fs::metadata(to.path().join(&name)).expect("there").modified();
         assert_eq!(modified.expect("a time") == old, keep);
     }
@@ -338,7 +339,7 @@ fn a_pipe_in_the_way_is_not_replaced() {
 }
 
 #[test]
-fn what_is_replaced_leaves_its_permissions_behind_unless_the_senders_are_kept() {
+fn a_replaced_file_passes_on_its_permissions_unless_the_senders_are_kept() {
     for (preserve, expected) in [(false, 0o600), (true, 0o644)] {
         let to = temporary();
         let path = to.path().join("file");
@@ -351,7 +352,7 @@ fn what_is_replaced_leaves_its_permissions_behind_unless_the_senders_are_kept() 
         let mut transfer = netblt_proto::content::TransferDigest::new();
         transfer.add(0, Kind::File, 0, blake3::hash(&[]).as_bytes(), b"file");
         let end = End { buffers: 1, bytes: 0, digest: transfer.finish() };
-        assert!(writer.finish(Some(&end), &Gate::default()).expect("published").verified);
+        assert!(writer.finish(Some(&end), &CommitLatch::default()).expect("published").verified);
         let mode = fs::metadata(&path).expect("there").permissions().mode();
         assert_eq!((mode & 0o777, fs::read(&path).expect("read").len()), (expected, 0));
     }
@@ -368,7 +369,7 @@ fn a_name_that_is_not_taken_there_is_left_out_alone() {
         for (i, image) in images.into_iter().enumerate() {
             writer.accept(BufferNumber(i as u64 + 1), image, &mut Vec::new()).expect("accepted");
         }
-        let outcome = writer.finish(Some(&end), &Gate::default());
+        let outcome = writer.finish(Some(&end), &CommitLatch::default());
         drop(writer);
         outcome.map(|outcome| (outcome.left_out, files(to.path())))
     };
@@ -384,7 +385,7 @@ fn a_name_that_is_not_taken_there_is_left_out_alone() {
 
 /// By their names, and whether each gets its own at once.
 #[test]
-fn what_cannot_be_set_is_named_and_the_files_are_there() {
+fn attributes_that_cannot_be_set_are_named_and_the_files_are_there() {
     for atomic in [true, false] {
         for (call, what) in [(Call::Times, "the time of modification"), (Call::Modes, "the perm")] {
             for why in [Errno::PERM, Errno::NOTSUP, Errno::NOSYS, Errno::INVAL] {
@@ -397,7 +398,7 @@ fn what_cannot_be_set_is_named_and_the_files_are_there() {
                     let number = BufferNumber(i as u64 + 1);
                     writer.accept(number, image, &mut Vec::new()).expect("accepted");
                 }
-                let outcome = writer.finish(Some(&end), &Gate::default()).expect("stored");
+                let outcome = writer.finish(Some(&end), &CommitLatch::default()).expect("stored");
                 assert!(outcome.verified && outcome.skipped == 1, "{outcome:?}");
                 let [named] = &outcome.left_out[..] else { panic!("{outcome:?}") };
                 assert!(named.starts_with(what) && named.contains("and 4 more"), "{named}");
@@ -415,7 +416,7 @@ fn permissions_that_the_mask_decides_are_no_promise() {
     plan(to.path(), Call::Modes, 0, ALWAYS, Fault::Error(Errno::PERM));
     let (images, end) = five("new");
     let mut writer = writer(to.path(), Overwrite::Never, images);
-    let outcome = writer.finish(Some(&end), &Gate::default()).expect("stored");
+    let outcome = writer.finish(Some(&end), &CommitLatch::default()).expect("stored");
     assert_eq!((outcome.skipped, outcome.left_out.len()), (0, 0));
     forget(to.path());
 }
@@ -433,7 +434,7 @@ fn a_file_system_that_cannot_be_waited_for_stores_files_and_a_warning_says_so() 
                 let number = BufferNumber(i as u64 + 1);
                 writer.accept(number, image, &mut Vec::new()).expect("accepted");
             }
-            let outcome = writer.finish(Some(&end), &Gate::default()).expect("stored");
+            let outcome = writer.finish(Some(&end), &CommitLatch::default()).expect("stored");
             assert!(outcome.verified && outcome.skipped == 0, "{outcome:?}");
             assert!(outcome.notes.iter().any(|note| note.contains("fsync")), "{outcome:?}");
             drop(writer);
@@ -475,7 +476,7 @@ fn a_file_system_without_locks_is_received_into_and_gone_on_with() {
         assert!(files(to.path()).keys().all(|name| name.starts_with(".netblt-partial")));
         let (images, _) = five("new");
         let mut all = writer_of(open(), images);
-        let outcome = all.finish(Some(&end), &Gate::default());
+        let outcome = all.finish(Some(&end), &CommitLatch::default());
         assert!(outcome.is_ok_and(|outcome| !outcome.verified), "it is another one's end");
         drop(all);
         forget(to.path());
@@ -485,7 +486,7 @@ fn a_file_system_without_locks_is_received_into_and_gone_on_with() {
     let (images, end) = five("new");
     let new = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
     let mut writer = writer_of(new.atomic(false), images);
-    let outcome = writer.finish(Some(&end), &Gate::default()).expect("stored");
+    let outcome = writer.finish(Some(&end), &CommitLatch::default()).expect("stored");
     assert!(outcome.notes.iter().any(|note| note.contains("has no locks")), "{outcome:?}");
     drop(writer);
     assert_eq!(files(to.path()), old_and("new", 5));

@@ -1,9 +1,9 @@
-//! The destination directory: temporaries, and what stands in their way.
+//! The destination directory and its temporaries.
 //!
-//! What arrives is written to files named by number in a staging directory of the destination.
+//! Received data are written to files named by number in a staging directory of the destination.
 //! They are renamed to their final names when, and only when, all of them are complete, verified
-//! and flushed. In all other cases they are removed by [`Store::clear`], at the latest by `drop`;
-//! what a killed process leaves is for the next one that receives there.
+//! and flushed. In all other cases they are removed by [`Store::clear`], at the latest by `drop`.
+//! The leftovers of a killed process are removed by the next one that receives there.
 
 mod ranged;
 
@@ -24,16 +24,16 @@ use rustix::io::Errno;
 use netblt_proto::content::{Attributes, Extent, FileRange, More};
 
 use crate::disk::attributes::{FileTimes, Kept, apply, apply_to_link};
-use crate::disk::faults::{self, Call};
-use crate::disk::gate::Gate;
-use crate::disk::holes::Span;
+use crate::disk::commit_latch::CommitLatch;
+use crate::disk::fault_injection::{self, Call};
+use crate::disk::metadata_writer::MetadataWriter;
 use crate::disk::names::NameId;
-use crate::disk::renaming::id;
+use crate::disk::rename::id;
 use crate::disk::seal::{Key, Seal};
 use crate::disk::sites::{self, Sites, TOP, site_of, slot_of};
+use crate::disk::sparse::Span;
 use crate::disk::staging::{self, JOURNAL, KEPT, OWN_NAME, Open, Staging, has_ours};
-use crate::disk::wardrobe::Wardrobe;
-use crate::disk::{beneath, flush, holes};
+use crate::disk::{flush, safe_open, sparse};
 use crate::error::{Error, file_error, shown, shown_path};
 use crate::options::{Extras, Overwrite};
 
@@ -56,30 +56,30 @@ pub(crate) struct Store {
     pub(crate) preserve: bool,
     /// Times are the sender's.
     pub(crate) keep_times: bool,
-    /// What goes with files beyond modes and times, and that of directories that are to come.
+    /// The requested attributes beyond modes and times, and those of directories that are to come.
     pub(crate) extras: Extras,
     pub(crate) directories: HashMap<NameId, Box<More>>,
-    wardrobe: RefCell<Wardrobe>,
-    /// What is read to be compared is read from the disk itself, if that can be.
+    metadata: RefCell<MetadataWriter>,
+    /// Files are compared by reading the disk itself, if that is possible.
     pub(crate) reads_back: bool,
     /// One call brings everything to this disk.
     pub(crate) flushes_whole: bool,
     staging: Option<Staging>,
-    /// Where else temporaries lie.
+    /// The other sites of temporaries.
     pub(crate) sites: RefCell<Sites>,
-    /// What comes is to be kept where the next transfer finds it, if that can be.
-    pub(crate) keeping: bool,
-    /// Where that is.
+    /// Data are kept where the next transfer finds them, if that is possible.
+    pub(crate) commits_each: bool,
+    /// The name of that directory.
     pub(crate) kept_name: String,
     /// The key under which journals are written, once it was needed.
     key: Option<Key>,
-    /// What is whole has its name already, whatever becomes of the rest.
+    /// Whole files have their names already, whatever happens to the rest.
     pub(crate) piecemeal: bool,
-    /// What comes is this of a file that others fill, too.
+    /// The range of a file that others fill, too.
     pub(crate) range: Option<FileRange>,
     /// Open temporaries by number, the last one used last.
     open: Vec<(u64, File)>,
-    /// The directory that was looked into last, if it exists: files come in directories.
+    /// The directory of the last look, if it exists: files come in directories.
     parent: Option<(Vec<u8>, Option<OwnedFd>)>,
     /// Files can be made at its top.
     pub(crate) is_writable: bool,
@@ -91,21 +91,21 @@ pub(crate) struct Store {
     lockless: bool,
 }
 
-/// What must be possible in a destination.
+/// The required rights in a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// To make files at its top.
     Top,
     /// To make files in it or in some directory beneath it.
     Somewhere,
-    /// Nothing: it is looked at.
+    /// None: it is only looked at.
     Nothing,
 }
 
-/// Directories that are looked at, at most, for one that can be written to.
+/// At most so many directories are looked at, for one that can be written to.
 const MAX_LOOKS: usize = 10_000;
 
-/// What the destination's platform can open.
+/// The limits of the destination's platform for paths.
 #[derive(Clone, Copy, Debug)]
 struct Longest {
     name: usize,
@@ -121,7 +121,7 @@ impl Store {
     /// Opens a destination, which must exist. Nothing is written in it yet.
     pub(crate) fn open(path: &Path, overwrite: Overwrite, need: Need) -> Result<Self, Error> {
         let unusable = |e| file_error(path, "cannot be used as the destination directory", e);
-        let root = beneath::open_directory(path).map_err(unusable)?;
+        let root = safe_open::open_directory(path).map_err(unusable)?;
         let about = rustix::fs::fstat(&root).map_err(|e| unusable(e.into()))?;
         let device = id(&about).0;
         let writable = can_write(&root);
@@ -155,10 +155,10 @@ impl Store {
             flushes_whole,
             extras: Extras::default(),
             directories: HashMap::new(),
-            wardrobe: RefCell::default(),
+            metadata: RefCell::default(),
             staging: None,
             sites: RefCell::default(),
-            keeping: false,
+            commits_each: false,
             kept_name: KEPT.to_owned(),
             key: None,
             piecemeal: false,
@@ -173,7 +173,7 @@ impl Store {
         })
     }
 
-    /// Takes over what a dead process left under this name, and gives it as if it were its own.
+    /// Takes over the leftovers of a dead process under this name, as if they were its own.
     pub(crate) fn adopt(&mut self, left: Staging) {
         *self.sites.get_mut() = Sites::load(&left.handle);
         self.lockless |= left.is_lockless();
@@ -186,7 +186,7 @@ impl Store {
         self.key()?.of_publication(&root, &staging)
     }
 
-    /// The key of the journal of what is kept, to be written.
+    /// The key of the resume journal, for writing.
     pub(crate) fn seal_of_kept(&mut self) -> io::Result<Seal> {
         let (root, staging) = (self.root.try_clone()?, self.staging_handle()?);
         self.key()?.of_kept(&root, &staging)
@@ -202,10 +202,10 @@ impl Store {
 
     /// Whether something of this name, one part, is where temporaries have their home.
     pub(crate) fn lodge_has(&self, name: &str) -> bool {
-        beneath::status(&self.lodge, name.as_bytes()).is_ok_and(|stat| stat.is_some())
+        safe_open::status(&self.lodge, name.as_bytes()).is_ok_and(|stat| stat.is_some())
     }
 
-    /// Whether what comes is kept.
+    /// Whether received data are kept.
     pub(crate) fn is_kept(&self) -> bool {
         self.staging.as_ref().is_some_and(|staging| staging.kept)
     }
@@ -238,8 +238,8 @@ impl Store {
             return Ok(());
         }
         let home = self.staging_handle();
-        let told = home.and_then(|home| self.sites.get_mut().tell(&home, &self.lodge));
-        told.map_err(|e| self.error(b"", what_failed(&e), e))
+        let site = home.and_then(|home| self.sites.get_mut().tell(&home, &self.lodge));
+        site.map_err(|e| self.error(b"", what_failed(&e), e))
     }
 
     /// Makes a temporary; again, if the directory it was to lie in was removed meanwhile.
@@ -259,17 +259,17 @@ impl Store {
         }
     }
 
-    /// What the journal of names that are being given is called.
+    /// The name of the publication journal.
     pub(crate) fn publication(&self) -> &'static str {
         self.staging.as_ref().map_or(JOURNAL, Staging::publication)
     }
 
-    /// Whether names are being given to what is kept, by this process or one that is dead.
+    /// Whether kept files are being published, by this process or a dead one.
     pub(crate) fn publishes(&self) -> bool {
         self.staging.as_ref().is_some_and(Staging::publishes)
     }
 
-    /// Where temporaries are kept: no names are being given any more.
+    /// The publication in the partial directory has ended.
     pub(crate) fn end_publication(&self) {
         self.staging.iter().for_each(Staging::end_publication);
         if self.is_kept() {
@@ -285,27 +285,27 @@ impl Store {
         self.sites.take();
     }
 
-    /// Whether `name` may come into being: nothing stands in its way that must not be replaced.
+    /// Whether `name` can be made: no file is in its way that must not be replaced.
     pub(crate) fn probe(&mut self, name: &[u8], directory: bool) -> Result<(), Error> {
         let refused = |why| Error::Name { name: shown(name), why };
         self.longest.check(name).map_err(refused)?;
         if has_ours(name) {
             return Err(refused(OWN_NAME));
         }
-        let (parent, leaf) = beneath::split(name);
+        let (parent, leaf) = safe_open::split(name);
         let Some(parent) = self.parent(parent)? else { return Ok(()) };
-        let stands =
-            beneath::status(parent, leaf).map_err(|e| self.error(name, "cannot be examined", e))?;
+        let stands = safe_open::status(parent, leaf)
+            .map_err(|e| self.error(name, "cannot be examined", e))?;
         match stands {
             None => Ok(()),
-            Some(stat) if directory == beneath::is_directory(&stat) && directory => Ok(()),
+            Some(stat) if directory == safe_open::is_directory(&stat) && directory => Ok(()),
             Some(_) if self.overwrite == Overwrite::Never => Err(self.exists(name)),
-            Some(stat) if directory || beneath::is_directory(&stat) => {
+            Some(stat) if directory || safe_open::is_directory(&stat) => {
                 let text = "a file and a directory cannot replace each other; nothing was written";
                 Err(self.error(name, "is in the way", io::Error::other(text)))
             }
             // Renaming a file over it would take it away from everybody.
-            Some(stat) if !beneath::is_replaceable(&stat) => {
+            Some(stat) if !safe_open::is_replaceable(&stat) => {
                 let text = "only files and links are replaced; nothing was written";
                 Err(self.error(name, "is a device or a pipe", io::Error::other(text)))
             }
@@ -315,13 +315,13 @@ impl Store {
 
     /// Whether files can be made in a directory; `None` if it is not there.
     pub(crate) fn writable(&self, path: &[u8]) -> Option<bool> {
-        let directory = beneath::directory(self.root.as_fd(), path).ok()?;
+        let directory = safe_open::directory(self.root.as_fd(), path).ok()?;
         Some(can_write(&directory).is_ok())
     }
 
     fn parent(&mut self, name: &[u8]) -> Result<Option<&OwnedFd>, Error> {
         if self.parent.as_ref().is_none_or(|(kept, _)| kept != name) {
-            let handle = match beneath::directory(self.root.as_fd(), name) {
+            let handle = match safe_open::directory(self.root.as_fd(), name) {
                 Ok(handle) => Some(handle),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 Err(error) => return Err(self.error(name, NOT_A_DIRECTORY, error)),
@@ -344,13 +344,13 @@ impl Store {
         let created = match more {
             _ if self.range.is_some() => self.create(number).map(|file| (file, false)),
             None => self.create_with(number, times.mode),
-            // What may not be written gets no attributes.
+            // A file that may not be written gets no attributes.
             Some(_) => self.create(number).map(|file| (file, false)),
         };
         let written = created.and_then(|(file, has_mode)| {
-            holes::write(&file, self.in_file(extent.into()), bytes)?;
+            sparse::write(&file, self.in_file(extent.into()), bytes)?;
             let kept = Kept { has_mode, ..self.kept(number) };
-            self.dress(file.as_fd(), &attributes.name, (times, kept), more)?;
+            self.apply(file.as_fd(), &attributes.name, (times, kept), more)?;
             self.close_file(file)
         });
         written.map_err(|e| self.error(&attributes.name, what_failed(&e), e))
@@ -360,7 +360,7 @@ impl Store {
     pub(crate) fn empty(&mut self, number: u64, name: &[u8], times: FileTimes) -> io::Result<()> {
         let (file, has_mode) = self.create_with(number, times.mode)?;
         let kept = Kept { has_mode, ..self.kept(number) };
-        self.dress(file.as_fd(), name, (times, kept), None)?;
+        self.apply(file.as_fd(), name, (times, kept), None)?;
         self.close_file(file)
     }
 
@@ -373,11 +373,11 @@ impl Store {
         name: Option<&[u8]>,
     ) -> Result<(), Error> {
         let span = self.in_file(span);
-        let written = self.temporary(number).and_then(|file| holes::write(file, span, bytes));
+        let written = self.temporary(number).and_then(|file| sparse::write(file, span, bytes));
         written.map_err(|e| self.error(name.unwrap_or_default(), what_failed(&e), e))
     }
 
-    /// Makes a symbolic link among the temporaries, where nobody else can follow it.
+    /// Makes a symbolic link among the temporaries, where no other user can follow it.
     pub(crate) fn link(
         &mut self,
         number: u64,
@@ -390,9 +390,9 @@ impl Store {
         let made = made.and_then(|()| {
             let (place, slot) = (self.place_of(number)?, number.to_string());
             let unset = apply_to_link(&place, &slot, times, self.kept(number));
-            let wardrobe = &mut *self.wardrobe.borrow_mut();
-            unset.into_iter().for_each(|why| wardrobe.lacks_time(name, why));
-            more.iter().for_each(|more| wardrobe.dress_link(&*place, &slot, more, name));
+            let metadata = &mut *self.metadata.borrow_mut();
+            unset.into_iter().for_each(|why| metadata.lacks_time(name, why));
+            more.iter().for_each(|more| metadata.apply_to_link(&*place, &slot, more, name));
             Ok(())
         });
         made.map_err(|e| self.error(name, "the symbolic link cannot be made", e))
@@ -411,7 +411,7 @@ impl Store {
                 rustix::fs::linkat(&*place, &slot, beside, to, AtFlags::empty())
             })
         });
-        let linked = match linked.map_err(beneath::errno) {
+        let linked = match linked.map_err(safe_open::errno) {
             Err(Errno::XDEV) => {
                 self.open_slot(from).and_then(|from| self.copy_to(from, to, (name, times)))
             }
@@ -430,21 +430,21 @@ impl Store {
         let (mut copy, has_mode) = self.create_with(slot, times.mode)?;
         io::copy(&mut from, &mut copy)?;
         let kept = Kept { has_mode, ..self.kept(slot) };
-        self.dress(copy.as_fd(), name, (times, kept), None)?;
+        self.apply(copy.as_fd(), name, (times, kept), None)?;
         flush::sync(&copy)?;
         self.close_file(copy)
     }
 
     /// Gives a file of the destination a number among the temporaries.
     pub(crate) fn link_named(&mut self, name: &[u8], to: u64) -> io::Result<()> {
-        let (parent, leaf) = beneath::split(name);
-        let parent = beneath::directory(self.root.as_fd(), parent)?;
-        // Where a link was put in its place meanwhile, it is linked itself and not followed.
+        let (parent, leaf) = safe_open::split(name);
+        let parent = safe_open::directory(self.root.as_fd(), parent)?;
+        // A link that was put in its place meanwhile is itself linked and not followed.
         self.make_at(to, |place, to| {
             rustix::fs::linkat(&parent, os(leaf), place, to, AtFlags::empty())
         })?;
         let (place, to) = (self.place_of(to)?, to.to_string());
-        if beneath::status(&*place, to.as_bytes())?.as_ref().is_some_and(beneath::is_file) {
+        if safe_open::status(&*place, to.as_bytes())?.as_ref().is_some_and(safe_open::is_file) {
             return Ok(());
         }
         rustix::fs::unlinkat(&*place, &to, AtFlags::empty())?;
@@ -454,9 +454,9 @@ impl Store {
     /// Whether two names are those of one file.
     pub(crate) fn are_one(&self, first: &[u8], second: &[u8]) -> bool {
         let stat = |name: &[u8]| {
-            let (parent, leaf) = beneath::split(name);
-            let parent = beneath::directory(self.root.as_fd(), parent).ok()?;
-            beneath::status(&parent, leaf).ok()?.filter(beneath::is_file)
+            let (parent, leaf) = safe_open::split(name);
+            let parent = safe_open::directory(self.root.as_fd(), parent).ok()?;
+            safe_open::status(&parent, leaf).ok()?.filter(safe_open::is_file)
         };
         match (stat(first), stat(second)) {
             (Some(first), Some(second)) => {
@@ -468,22 +468,22 @@ impl Store {
 
     /// Whether a symbolic link of this name leads where this is the digest of.
     pub(crate) fn holds_link(&self, name: &[u8], digest: [u8; 32]) -> bool {
-        let link = beneath::link(self.root.as_fd(), name);
+        let link = safe_open::link(self.root.as_fd(), name);
         link.is_ok_and(|(_, target)| *blake3::hash(&target).as_bytes() == digest)
     }
 
-    /// What came of a file is not wanted any more.
+    /// Drops the data of a file.
     pub(crate) fn discard(&mut self, number: u64) {
         self.open.retain(|(open, _)| *open != number);
         if let Ok(place) = self.place_of(number) {
-            // What is not there need not go, and all of it goes in the end.
+            // A missing file need not be removed, and all are removed in the end.
             let _ = rustix::fs::unlinkat(&*place, number.to_string(), AtFlags::empty());
         }
     }
 
     /// Whether a file of this name, length and digest is there already.
     pub(crate) fn holds(&self, name: &[u8], (length, digest): (u64, [u8; 32])) -> bool {
-        let Ok(file) = beneath::file(self.root.as_fd(), name) else { return false };
+        let Ok(file) = safe_open::file(self.root.as_fd(), name) else { return false };
         let is_alike = file.metadata().is_ok_and(|m| m.is_file() && m.len() == length);
         is_alike && self.digest(&file) == Some(digest)
     }
@@ -493,7 +493,7 @@ impl Store {
         if self.reads_back {
             flush::drop_cache(file);
         }
-        holes::digest_of(file, self.range).ok()
+        sparse::digest_of(file, self.range).ok()
     }
 
     /// A file among the temporaries, to be read.
@@ -511,24 +511,24 @@ impl Store {
         (name, more): (&[u8], Option<&More>),
     ) -> Result<(), Error> {
         let file = self.temporary(number).and_then(|file| file.try_clone());
-        let told = (times, self.kept(number));
-        let applied = file.and_then(|file| self.dress(file.as_fd(), name, told, more));
+        let attributes = (times, self.kept(number));
+        let applied = file.and_then(|file| self.apply(file.as_fd(), name, attributes, more));
         let closed = applied.and_then(|()| self.close_number(number));
         closed.map_err(|e| self.error(name, "cannot be completed, nothing was kept", e))
     }
 
     /// Waits until these temporaries are on the disk; gives up when the gate is shut.
-    pub(crate) fn flush(&mut self, numbers: &[u64], gate: &Gate) -> Result<(), Error> {
+    pub(crate) fn flush(&mut self, numbers: &[u64], latch: &CommitLatch) -> Result<(), Error> {
         let closed = std::mem::take(&mut self.open)
             .into_iter()
             .try_for_each(|(_, file)| self.close_file(file));
-        let flushed = closed.and_then(|()| self.flush_places(numbers, gate));
+        let flushed = closed.and_then(|()| self.flush_places(numbers, latch));
         let synced = flushed.map_err(|e| self.error(b"", FLUSHING, e))?;
         self.unsynced |= !synced;
         Ok(())
     }
 
-    /// What to tell the user that the file system here lacks; once.
+    /// The warnings for the user about this file system; once.
     pub(crate) fn take_lacks(&mut self) -> Vec<String> {
         let place = shown_path(&self.path);
         let unsynced = std::mem::take(&mut self.unsynced).then(|| {
@@ -547,7 +547,7 @@ impl Store {
     }
 
     /// Each file system is flushed in one call, or file by file; false if one of them cannot be.
-    fn flush_places(&self, numbers: &[u64], gate: &Gate) -> io::Result<bool> {
+    fn flush_places(&self, numbers: &[u64], latch: &CommitLatch) -> io::Result<bool> {
         let mut places: BTreeMap<u64, BTreeMap<usize, Vec<u64>>> = BTreeMap::new();
         for number in numbers {
             let site = site_of(*number);
@@ -567,13 +567,13 @@ impl Store {
                 let Some(first) = numbers.first() else { continue };
                 let place = self.place_of(*first)?;
                 if flush::at_once(&place, count) {
-                    faults::at(path, Call::Sync)?;
+                    fault_injection::at(path, Call::Sync)?;
                     flush::all(&place)?;
                     break;
                 }
                 synced &= flush::files(&place, &numbers, || {
-                    faults::at(path, Call::Sync)?;
-                    Ok(!gate.is_shut())
+                    fault_injection::at(path, Call::Sync)?;
+                    Ok(!latch.is_cancelled())
                 })?;
             }
         }
@@ -600,7 +600,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the temporaries. What cannot be removed stays behind, under its telling name.
+    /// Removes the temporaries. Those that cannot be removed stay, under their telling name.
     pub(crate) fn clear(&mut self) {
         self.open.clear();
         self.parent = None;
@@ -621,8 +621,7 @@ impl Store {
         }
     }
 
-    /// Leaves the temporaries where they are, since not everything could be taken back; the error
-    /// that led to it says so.
+    /// Leaves the temporaries in place, because not all renames could be undone. The error says so.
     pub(crate) fn strand(&mut self, error: Error) -> Error {
         let Some(staging) = self.staging.take() else { return error };
         let place = self.lodge_path.join(staging.strand(&self.lodge));
@@ -634,7 +633,7 @@ impl Store {
         Ok(Arc::clone(&self.staging()?.handle))
     }
 
-    /// What a temporary gets here of the attributes that its sender tells.
+    /// The attributes of the sender that a temporary gets here.
     pub(crate) fn kept(&self, slot: u64) -> Kept {
         self.kept_in(site_of(slot))
     }
@@ -671,10 +670,9 @@ impl Store {
     fn staging(&mut self) -> io::Result<&Staging> {
         let staging = match self.staging.take() {
             Some(staging) => staging,
-            None if self.keeping => {
+            None if self.commits_each => {
                 match Staging::keep(&self.lodge, &self.kept_name, Open::Made)? {
-                    // What another transfer has left there meanwhile was not read, and its numbers
-                    // are not free.
+                    // Data of another transfer there were not read, and its numbers are not free.
                     Some(staging) if staging.is_bare() => staging,
                     _ => Staging::create(&self.lodge)?,
                 }
@@ -686,31 +684,31 @@ impl Store {
     }
 
     /// Gives a file or directory its permissions and its time, and what else is asked for.
-    pub(crate) fn dress(
+    pub(crate) fn apply(
         &self,
         file: BorrowedFd<'_>,
         name: &[u8],
         (times, kept): (FileTimes, Kept),
         more: Option<&More>,
     ) -> io::Result<()> {
-        // Who joins the ranges of a file dresses it.
+        // The join of the ranges sets the file's attributes.
         if self.range.is_some() {
             return Ok(());
         }
-        let wardrobe = &mut *self.wardrobe.borrow_mut();
-        more.iter().for_each(|more| wardrobe.before_mode(file, more, name));
-        let refused = apply(file, times, kept, |call| faults::at(&self.path, call))?;
-        // What permissions come to where the user's mask decides is no promise.
+        let metadata = &mut *self.metadata.borrow_mut();
+        more.iter().for_each(|more| metadata.before_mode(file, more, name));
+        let refused = apply(file, times, kept, |call| fault_injection::at(&self.path, call))?;
+        // Where the user's mask decides, no permissions are promised.
         let mode = refused.mode.filter(|_| self.preserve);
-        mode.into_iter().for_each(|why| wardrobe.lacks_mode(name, why));
-        refused.times.into_iter().for_each(|why| wardrobe.lacks_time(name, why));
-        more.iter().for_each(|more| wardrobe.after_mode(file, more, name));
+        mode.into_iter().for_each(|why| metadata.lacks_mode(name, why));
+        refused.times.into_iter().for_each(|why| metadata.lacks_time(name, why));
+        more.iter().for_each(|more| metadata.after_mode(file, more, name));
         Ok(())
     }
 
-    /// What could not be given to files, in words; once.
+    /// The attributes that could not be set, in words; once.
     pub(crate) fn take_unset(&mut self) -> Vec<String> {
-        self.wardrobe.get_mut().take_unset(shown)
+        self.metadata.get_mut().take_unset(shown)
     }
 
     /// The error that `name` exists.
@@ -726,7 +724,7 @@ impl Store {
         file_error(&path, what, source)
     }
 
-    /// Whether more files can be made here, as far as the file system tells.
+    /// Whether more files can be made here, as far as the file system reports.
     fn has_inodes(&self) -> bool {
         rustix::fs::fstatvfs(&self.root).map_or(true, |stat| stat.f_files == 0 || stat.f_favail > 0)
     }
@@ -736,7 +734,7 @@ impl Store {
             return self.open_shared(number);
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        // The directory keeps others out; what the file itself permits is the user's umask.
+        // The directory keeps other users out. The file's own permissions follow the user's umask.
         let mode = Mode::from_raw_mode(0o666);
         Ok(self.make_at(number, |place, slot| rustix::fs::openat(place, slot, flags, mode))?.into())
     }
@@ -751,7 +749,7 @@ impl Store {
         match made {
             // The mask has taken its part, as it is to.
             Ok(file) => Ok((file.into(), !preserve)),
-            Err(error) if beneath::errno_is(&error, Errno::EXIST) => {
+            Err(error) if safe_open::errno_is(&error, Errno::EXIST) => {
                 Ok((self.create(number)?, false))
             }
             Err(error) => Err(error),
@@ -771,7 +769,7 @@ impl Store {
         self.open.last().map(|(_, file)| file).ok_or_else(|| Errno::BADF.into())
     }
 
-    /// Where few files may be open, those that are wait longer.
+    /// Where few files may be open, open ones wait longer.
     fn open_temporary(&mut self, number: u64) -> io::Result<File> {
         loop {
             match self.create(number) {
@@ -796,7 +794,7 @@ impl Store {
 
     /// Closes a file that was written.
     pub(crate) fn close_file(&self, file: File) -> io::Result<()> {
-        faults::at(&self.path, Call::Close)?;
+        fault_injection::at(&self.path, Call::Close)?;
         flush::close(file.into())
     }
 }
@@ -862,7 +860,7 @@ fn without_words(what: &'static str) -> &'static str {
 fn has_writable(root: &OwnedFd) -> bool {
     let (mut todo, mut looks) = (VecDeque::from([Vec::new()]), 0);
     while let Some(path) = todo.pop_front() {
-        let Ok(directory) = beneath::directory(root.as_fd(), &path) else { continue };
+        let Ok(directory) = safe_open::directory(root.as_fd(), &path) else { continue };
         looks += 1;
         if looks > MAX_LOOKS || can_write(&directory).is_ok() {
             return true;
@@ -896,7 +894,7 @@ fn own_lodge(path: &Path, make: bool) -> io::Result<(OwnedFd, PathBuf)> {
     if make {
         DirBuilder::new().recursive(true).mode(0o700).create(&place)?;
     }
-    let lodge = beneath::open_directory(&place)?;
+    let lodge = safe_open::open_directory(&place)?;
     if rustix::fs::fstat(&lodge)?.st_uid != rustix::process::geteuid().as_raw() {
         return Err(none());
     }
@@ -908,7 +906,7 @@ fn can_write(directory: &OwnedFd) -> Result<(), Errno> {
     rustix::fs::accessat(directory, ".", access, AtFlags::EACCESS)
 }
 
-/// What to say of a file that cannot be written.
+/// The words for a file that cannot be written.
 pub(crate) fn what_failed(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::NOSPC | Errno::DQUOT) => FULL,

@@ -1,9 +1,8 @@
-//! To a stream, such as standard output: one file or stream, in order.
+//! Writes one file or stream, in order, to a stream such as standard output.
 //!
-//! Buffers that come too early wait here, as themselves: they are the receiver's, so while they
-//! wait the sender is granted less, and since buffers are granted in order the one that is due
-//! always has its memory. What is written cannot be taken back; whether it was right, the outcome
-//! tells at the end.
+//! Buffers that come too early wait here. They are the receiver's, so while they wait the sender is
+//! granted less. Buffers are granted in order, so the next one always has its memory. Written data
+//! cannot be taken back. The outcome at the end says whether they were right.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,9 +15,9 @@ use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
 use crate::destination::Output;
-use crate::disk::gate::Gate;
-use crate::disk::holes;
+use crate::disk::commit_latch::CommitLatch;
 use crate::disk::layout::{Layout, broken};
+use crate::disk::sparse;
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, file_error, shown};
 use crate::options::OnFile;
@@ -56,7 +55,7 @@ impl StreamWriter {
         }
     }
 
-    /// Tells this of what was written, if that is what was sent.
+    /// Calls this with the written file, if that is verified.
     pub(crate) fn telling(self, on_file: Option<OnFile>) -> Self {
         Self { on_file, ..self }
     }
@@ -72,8 +71,8 @@ impl StreamWriter {
             let own = data.split_at_checked(extent.data_bytes() as usize);
             let (own, rest) = own.unwrap_or((data, &[]));
             let (length, pieces) = (extent.length as usize, extent.pieces.as_deref());
-            holes::hash(&mut self.hasher, length, pieces, own);
-            holes::parts(length, pieces, own, |part| self.put(part))?;
+            sparse::hash(&mut self.hasher, length, pieces, own);
+            sparse::parts(length, pieces, own, |part| self.put(part))?;
             data = rest;
         }
         Ok(())
@@ -154,7 +153,7 @@ impl Writer for StreamWriter {
         Ok(self.bytes - before)
     }
 
-    fn finish(&mut self, end: Option<&End>, _: &Gate) -> Result<Outcome, Error> {
+    fn finish(&mut self, end: Option<&End>, _: &CommitLatch) -> Result<Outcome, Error> {
         self.output.writer.flush().map_err(|e| self.failed(e))?;
         if !self.early.is_empty() || self.buffers == 0 {
             return Err(Error::NotVerified("incomplete data (missing ranges)".to_owned()));
@@ -243,12 +242,14 @@ mod tests {
                 writer.accept(BufferNumber(i as u64 + 1), image, &mut free).expect("accepted");
             }
             assert_eq!(free.len(), count);
-            let outcome = writer.finish(Some(&end), &Gate::default()).expect("finished");
+            let outcome = writer.finish(Some(&end), &CommitLatch::default()).expect("finished");
             assert!(outcome.verified, "{outcome:?}");
             assert_eq!((outcome.bytes, outcome.digest), (len as u64, end.digest));
             assert_eq!(*output.0.lock().expect("whole"), content);
             let other = End { bytes: 1 << 40, ..end };
-            assert!(!writer.finish(Some(&other), &Gate::default()).expect("judged").verified);
+            assert!(
+                !writer.finish(Some(&other), &CommitLatch::default()).expect("judged").verified
+            );
             assert_eq!(writer.restart(layout(), &mut free).is_err(), len > 0);
         }
     }

@@ -1,12 +1,12 @@
-//! The disk's side of a transfer: one thread that reads or writes while the other one talks.
+//! The disk's side of a transfer: one thread that reads or writes, beside the network thread.
 //!
-//! What crosses between the two are owned buffers, through bounded channels, and a call of the
-//! waker after each answer. The stock of buffers is fixed, so no channel can ever be full when
-//! there is something to put into it: the number of buffers bounds what waits.
+//! Owned buffers pass between the two, through bounded channels, with a call of the waker after
+//! each answer. The stock of buffers is fixed, so no channel can ever be full when there is
+//! something to put into it: the number of buffers bounds the queues.
 //!
-//! [`SourceThread`] reads ahead in order, a few buffers more than are wanted, so that a buffer is
-//! mostly there when the peer asks for it. [`SinkThread`] stores what is handed to it and
-//! gives the memory back. An error ends the thread; it comes out of `poll`, once.
+//! [`SourceThread`] reads ahead in order, a few buffers more than requested, so that a buffer is
+//! mostly there when the peer asks for it. [`SinkThread`] stores the buffers that it gets, and
+//! returns their memory. An error ends the thread; `poll` returns it, once.
 
 mod reading;
 
@@ -22,12 +22,12 @@ use netblt_proto::limits::MAX_REASON;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{End, LEFT_OUT, Verdict};
 
-use crate::disk::gate::Gate;
-use crate::disk::had::Had;
+use crate::cpu_usage::{ThreadCpu, ThreadCpuReporter};
+use crate::disk::commit_latch::CommitLatch;
+use crate::disk::have_list::HaveList;
 use crate::disk::layout::Layout;
 use crate::disk::left_out::Absent;
 use crate::error::{Error, Warning};
-use crate::processor::{Heard, Teller};
 use crate::progress::At;
 
 pub(crate) use reading::SourceThread;
@@ -36,7 +36,7 @@ pub(crate) use reading::SourceThread;
 const NO_PROOF: &str = "the rfc998 wire cannot prove what it carried";
 /// How long a writer that is to stop may be in one call before it is left to itself.
 const GRACE: Duration = Duration::from_millis(500);
-/// How often one looks whether it has begun to clean up.
+/// The interval at which a stop looks whether the cleanup has begun.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Fills buffers. Called from the disk thread only.
@@ -47,13 +47,13 @@ pub(crate) trait Reader: Send + 'static {
     }
     /// Fills `buffer` with the image of buffer `number`; asked for strictly in order from 1.
     fn fill(&mut self, number: BufferNumber, buffer: &mut Buffer) -> Result<Fill, Error>;
-    /// What was sent, once a buffer was the last.
+    /// The end of the sent data, once a buffer was the last.
     fn end(&self) -> Option<End>;
     /// Starts over from buffer 1, for a receiver that has this already.
-    fn restart(&mut self, layout: Layout, had: &Arc<Had>) -> Result<(), Error>;
+    fn restart(&mut self, layout: Layout, had: &Arc<HaveList>) -> Result<(), Error>;
 }
 
-/// What a [`Reader`] says of a buffer that it filled.
+/// The facts of a buffer that a [`Reader`] filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fill {
     /// No buffer follows.
@@ -70,8 +70,8 @@ pub(crate) trait Writer: Send + 'static {
     fn at(&self) -> At {
         At::default()
     }
-    /// Stores the image of buffer `number`; each number comes once, in any order. Memory that is
-    /// free again, now or from earlier calls, goes into `free`. Returns the file bytes stored.
+    /// Stores the image of buffer `number`. Each number comes once, in any order. Memory that is
+    /// free again, from this or earlier calls, goes into `free`. Returns the file bytes stored.
     fn accept(
         &mut self,
         number: BufferNumber,
@@ -80,14 +80,14 @@ pub(crate) trait Writer: Send + 'static {
     ) -> Result<u64, Error>;
     /// Every buffer has been accepted: compares, flushes and gives everything its final name,
     /// unless the gate is shut. Without an [`End`] (`rfc998`) there is nothing to compare with.
-    fn finish(&mut self, end: Option<&End>, gate: &Gate) -> Result<Outcome, Error>;
+    fn finish(&mut self, end: Option<&End>, latch: &CommitLatch) -> Result<Outcome, Error>;
     /// Forgets everything and starts over from buffer 1.
     fn restart(&mut self, layout: Layout, free: &mut Vec<Buffer>) -> Result<(), Error>;
-    /// What is here already, to be told to the sender before buffer 1 comes.
+    /// The bytes of HAVE, which is sent before buffer 1 comes.
     fn had(&mut self) -> Vec<u8> {
         Vec::new()
     }
-    /// File bytes of what is here already.
+    /// File bytes that are here already.
     fn kept_bytes(&self) -> u64 {
         0
     }
@@ -115,8 +115,8 @@ impl Writer for Box<dyn Writer> {
         (**self).accept(number, buffer, free)
     }
 
-    fn finish(&mut self, end: Option<&End>, gate: &Gate) -> Result<Outcome, Error> {
-        (**self).finish(end, gate)
+    fn finish(&mut self, end: Option<&End>, latch: &CommitLatch) -> Result<Outcome, Error> {
+        (**self).finish(end, latch)
     }
 
     fn restart(&mut self, layout: Layout, free: &mut Vec<Buffer>) -> Result<(), Error> {
@@ -155,7 +155,7 @@ pub(crate) struct Outcome {
     pub reason: String,
     /// Files and directories that were left out, here or by the sender.
     pub skipped: u64,
-    /// Those that are left out here: their number.
+    /// Number of files that are left out here.
     pub unstored: u64,
     /// Which of them have content, unless they are too many to be named.
     pub absent: Option<Vec<u64>>,
@@ -163,19 +163,19 @@ pub(crate) struct Outcome {
     pub left_out: Vec<String>,
     /// File bytes that were there before and did not come again.
     pub kept: u64,
-    /// What the user should know besides.
+    /// Further remarks for the user.
     pub notes: Vec<String>,
-    /// The list of what was transferred could not be written.
+    /// The warning that the manifest could not be written.
     pub unwritten: Option<Warning>,
 }
 
 impl Outcome {
-    /// That of a transfer over a wire that proves nothing.
+    /// The outcome of a transfer over a wire without proof.
     pub(crate) fn unproved(bytes: u64) -> Self {
         Self { bytes, files: 1, reason: NO_PROOF.to_owned(), ..Self::default() }
     }
 
-    /// The same, to be told to the sender.
+    /// The verdict for the sender.
     pub(crate) fn verdict(&self) -> Verdict {
         let mut reason = match self.unstored {
             count if count > 0 && self.verified => {
@@ -191,25 +191,25 @@ impl Outcome {
     }
 }
 
-/// What the writing thread has to say.
+/// An event of the writing thread.
 #[derive(Debug)]
 pub(crate) enum Stored {
     /// Memory that is free again.
     Empty(Buffer),
-    /// The answer to [`SinkThread::begin`]: what is here already.
-    Had(Vec<u8>),
+    /// The answer to [`SinkThread::begin`]: the bytes of HAVE.
+    Have(Vec<u8>),
     /// The answer to [`SinkThread::finish`].
     Finished(Box<Outcome>),
 }
 
-/// The thread that writes, seen from the loop. Dropping it waits until the writer has removed
-/// what it left unfinished.
+/// The writing thread, seen from the loop. Dropping it waits until the writer has removed its
+/// unfinished files.
 #[derive(Debug)]
 pub(crate) struct SinkThread {
     /// Taken by `drop`.
     commands: Option<SyncSender<WriteCommand>>,
     answers: Receiver<Result<Written, Error>>,
-    /// Raised by a restart; what is older is no longer written.
+    /// Raised by a restart. Older buffers are no longer written.
     epoch: Arc<AtomicU64>,
     layout: Layout,
     /// File bytes that may come in all.
@@ -226,10 +226,10 @@ pub(crate) struct SinkThread {
     at: At,
     backlog: usize,
     patience: Duration,
-    gate: Gate,
-    /// The writer is removing what it left unfinished.
+    latch: CommitLatch,
+    /// The writer is removing its unfinished files.
     cleaning: Arc<AtomicBool>,
-    processor: Heard,
+    processor: ThreadCpu,
 }
 
 #[derive(Debug)]
@@ -244,7 +244,7 @@ struct WriteCommand {
 #[derive(Debug)]
 enum WriteWhat {
     Store(BufferNumber, Buffer),
-    Finish(Option<End>, Gate),
+    Finish(Option<End>, CommitLatch),
     Begin,
 }
 
@@ -261,7 +261,7 @@ struct Written {
     had: Option<Vec<u8>>,
 }
 
-/// What is answered.
+/// The kind of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum To {
     Buffer,
@@ -284,10 +284,10 @@ impl SinkThread {
         let (current, patience) = (Arc::clone(&epoch), writer.patience());
         let cleaning = Arc::new(AtomicBool::new(false));
         let cleans = Arc::clone(&cleaning);
-        let processor = Heard::default();
-        let teller = processor.teller();
+        let processor = ThreadCpu::default();
+        let reporter = processor.reporter();
         spawn("netblt-write", move || {
-            write_loop((writer, teller), &inbox, &outbox, (&current, &cleans), &waker);
+            write_loop((writer, reporter), &inbox, &outbox, (&current, &cleans), &waker);
         })?;
         Ok(Self {
             commands: Some(commands),
@@ -304,7 +304,7 @@ impl SinkThread {
             at: At::default(),
             backlog: 0,
             patience,
-            gate: Gate::default(),
+            latch: CommitLatch::default(),
             cleaning,
             processor,
             most: u64::MAX,
@@ -316,17 +316,18 @@ impl SinkThread {
         self.most = most;
     }
 
-    /// Nothing gets its name any more; false if that comes too late, and the outcome will tell.
+    /// Forbids all further renames; false if that comes too late, and the outcome will show the
+    /// result.
     pub(crate) fn stop(&self) -> bool {
-        self.gate.shut()
+        self.latch.cancel()
     }
 
     /// Whether [`Self::stop`] would still come in time.
     pub(crate) fn may_stop(&self) -> bool {
-        !self.gate.is_passed()
+        !self.latch.is_committed()
     }
 
-    /// The transfer begins: what is here already will come out of [`Self::poll`].
+    /// The transfer begins: [`Self::poll`] will return the bytes of HAVE.
     pub(crate) fn begin(&mut self) {
         self.begin = true;
         self.push_begin();
@@ -340,7 +341,7 @@ impl SinkThread {
 
     /// Stores the image of buffer `number`.
     pub(crate) fn store(&mut self, number: BufferNumber, buffer: Buffer) {
-        // It fails only when the thread is gone, and that was said in its last answer.
+        // It fails only when the thread is gone, which its last answer has reported.
         if self.send(WriteWhat::Store(number, buffer)) {
             self.backlog += 1;
         }
@@ -352,8 +353,8 @@ impl SinkThread {
         self.push_finish();
     }
 
-    /// What happened meanwhile. An error comes once, and nothing after it; by then everything
-    /// unfinished has been removed.
+    /// The next event. An error comes once, and nothing after it. By then all unfinished files have
+    /// been removed.
     pub(crate) fn poll(&mut self) -> Result<Option<Stored>, Error> {
         loop {
             if let Some(buffer) = self.empties.pop_front() {
@@ -380,7 +381,7 @@ impl SinkThread {
                     return Ok(Some(Stored::Finished(Box::new(outcome))));
                 }
                 if let Some(had) = had {
-                    return Ok(Some(Stored::Had(had)));
+                    return Ok(Some(Stored::Have(had)));
                 }
             }
         }
@@ -411,12 +412,12 @@ impl SinkThread {
         self.processor.wanted()
     }
 
-    /// Forgets all that was stored and starts over from buffer 1. Memory comes back as always.
+    /// Drops all stored data and starts over from buffer 1. Memory comes back as always.
     pub(crate) fn restart(&mut self, layout: Layout) {
         self.processor.restart();
         self.epoch.fetch_add(1, Ordering::Relaxed);
-        self.gate.shut();
-        self.gate = Gate::default();
+        self.latch.cancel();
+        self.latch = CommitLatch::default();
         (self.layout, self.finish, self.bytes, self.kept) = (layout, None, 0, 0);
     }
 
@@ -424,7 +425,7 @@ impl SinkThread {
         if !self.finishing
             && let Some(end) = self.finish.take()
         {
-            self.finishing = self.send(WriteWhat::Finish(end, self.gate.clone()));
+            self.finishing = self.send(WriteWhat::Finish(end, self.latch.clone()));
         }
     }
 
@@ -438,9 +439,9 @@ impl SinkThread {
 
 impl Drop for SinkThread {
     fn drop(&mut self) {
-        // What still waits in the channel is void.
+        // Commands in the channel are void.
         self.epoch.fetch_add(1, Ordering::Relaxed);
-        self.gate.shut();
+        self.latch.cancel();
         self.commands = None;
         let start = Instant::now();
         loop {
@@ -459,14 +460,14 @@ impl Drop for SinkThread {
 }
 
 fn write_loop(
-    (mut writer, mut teller): (impl Writer, Teller),
+    (mut writer, mut reporter): (impl Writer, ThreadCpuReporter),
     inbox: &Receiver<WriteCommand>,
     outbox: &SyncSender<Result<Written, Error>>,
     (current, cleaning): (&AtomicU64, &AtomicBool),
     waker: &impl Fn(),
 ) {
     let (mut writing, mut total) = (0, 0u64);
-    teller.tell();
+    reporter.report();
     while let Ok(WriteCommand { epoch, layout, most, what }) = inbox.recv() {
         let stale = epoch != current.load(Ordering::Relaxed);
         let (mut free, mut bytes, mut outcome, mut had) = (Vec::new(), 0, None, None);
@@ -491,12 +492,14 @@ fn write_loop(
                 }
                 WriteWhat::Finish(..) | WriteWhat::Begin if stale => {}
                 WriteWhat::Begin => had = Some(writer.had()),
-                WriteWhat::Finish(end, gate) => outcome = Some(writer.finish(end.as_ref(), &gate)?),
+                WriteWhat::Finish(end, latch) => {
+                    outcome = Some(writer.finish(end.as_ref(), &latch)?)
+                }
             }
             Ok(())
         })();
         if let Err(error) = result {
-            // Clean up first: who hears of the error may end the process.
+            // Clean up first: the process may end when the error is returned.
             cleaning.store(true, Ordering::Relaxed);
             drop(writer);
             let _ = outbox.send(Err(error));
@@ -504,7 +507,7 @@ fn write_loop(
             return;
         }
         let (at, kept) = (writer.at(), writer.resumed_bytes());
-        teller.tell();
+        reporter.report();
         let written = Written { epoch, free, bytes, kept, at, to, outcome, had };
         if outbox.send(Ok(written)).is_err() {
             break;
@@ -512,7 +515,7 @@ fn write_loop(
         waker();
     }
     cleaning.store(true, Ordering::Relaxed);
-    // The writer is gone before the channel is, which is what the other side waits for.
+    // The writer is dropped before the channel, whose end the other side waits for.
     drop(writer);
 }
 

@@ -27,7 +27,7 @@ impl Reader for Counter {
         let end = End { buffers: self.last, bytes: 2 * self.last, digest: [0; 32] };
         self.done.then_some(end)
     }
-    fn restart(&mut self, _: Layout, _: &Arc<Had>) -> Result<(), Error> {
+    fn restart(&mut self, _: Layout, _: &Arc<HaveList>) -> Result<(), Error> {
         self.epoch += 1;
         Ok(())
     }
@@ -115,29 +115,29 @@ struct Gated(Counter, Receiver<()>);
 
 impl Reader for Gated {
     fn fill(&mut self, number: BufferNumber, buffer: &mut Buffer) -> Result<Fill, Error> {
-        let pass = self.1.recv_timeout(Duration::from_secs(20));
-        pass.map_err(|_| Error::Content("nobody lets it pass"))?;
+        let commit = self.1.recv_timeout(Duration::from_secs(20));
+        commit.map_err(|_| Error::Content("it is cancelled"))?;
         self.0.fill(number, buffer)
     }
     fn end(&self) -> Option<End> {
         self.0.end()
     }
-    fn restart(&mut self, layout: Layout, had: &Arc<Had>) -> Result<(), Error> {
+    fn restart(&mut self, layout: Layout, had: &Arc<HaveList>) -> Result<(), Error> {
         self.0.restart(layout, had)
     }
 }
 
 #[test]
-fn who_was_waited_for_reads_further_ahead() {
+fn a_reader_that_was_waited_for_reads_further_ahead() {
     let at = |ms| netblt_proto::time::Instant::EPOCH + Duration::from_millis(ms);
     for (waited, further) in [(9, 4), (10, 8)] {
-        let ((wake, woken), (allow, pass)) = (channel(), channel());
+        let ((wake, woken), (allow, commit)) = (channel(), channel());
         let counter = Counter { epoch: 0, fails: 0, last: 200, done: false };
         let waker = move || {
             let _ = wake.send(());
         };
         let stock = (stock(64), 64);
-        let thread = SourceThread::spawn(Gated(counter, pass), Layout::plain(2), stock, waker);
+        let thread = SourceThread::spawn(Gated(counter, commit), Layout::plain(2), stock, waker);
         let mut thread = thread.expect("a thread");
         assert_eq!(thread.watch(at(0)), None, "nothing is wanted");
         thread.want(BufferNumber(1));
@@ -207,7 +207,7 @@ impl Writer for Adder {
         free.push(buffer);
         Ok(10)
     }
-    fn finish(&mut self, _: Option<&End>, _: &Gate) -> Result<Outcome, Error> {
+    fn finish(&mut self, _: Option<&End>, _: &CommitLatch) -> Result<Outcome, Error> {
         Ok(Outcome { bytes: self.sum, ..Outcome::default() })
     }
     fn restart(&mut self, _: Layout, _: &mut Vec<Buffer>) -> Result<(), Error> {
@@ -238,14 +238,14 @@ fn until_finished(thread: &mut SinkThread, woken: &Receiver<()>) -> (usize, Outc
     loop {
         match wait(woken, || thread.poll()) {
             Stored::Empty(_) => empties += 1,
-            Stored::Had(had) => assert!(had.is_empty()),
+            Stored::Have(had) => assert!(had.is_empty()),
             Stored::Finished(outcome) => return (empties, *outcome),
         }
     }
 }
 
 #[test]
-fn what_is_stored_comes_back_and_the_outcome_after_it() {
+fn stored_buffers_come_back_and_then_the_outcome() {
     let (mut thread, woken, is_gone) = sink(0);
     stock(3).into_iter().zip([3, 1, 2]).for_each(|(b, n)| thread.store(BufferNumber(n), b));
     assert!(thread.backlog() <= 3);

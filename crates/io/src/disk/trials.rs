@@ -1,4 +1,4 @@
-//! What tests of the disk have in common.
+//! The common part of tests of the disk.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use tempfile::TempDir;
 use crate::cancel::Cancel;
 use crate::disk::directory::DirectoryWriter;
 use crate::disk::file_list::FileList;
-use crate::disk::had::Had;
+use crate::disk::have_list::HaveList;
 use crate::disk::layout::Layout;
 use crate::disk::source::SourceReader;
 use crate::disk::threads::{Reader as _, Writer as _};
 use crate::options::Source;
 
-/// Where a destination keeps what has arrived of a transfer without a label.
+/// The directory of the parts of a transfer without a label.
 pub(super) const KEPT: &str = ".netblt-partial";
 
 /// Small buffers, with room for names.
@@ -29,11 +29,11 @@ pub(super) fn temporary() -> TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
 
-/// All that is sent of a file or tree to a writer that tells what it has.
+/// All images of a file or tree for a writer, after its HAVE.
 pub(super) fn sent(source: &Path, writer: &mut DirectoryWriter) -> (Vec<Buffer>, End) {
     let list = FileList::new(Source::path(source), false, &Cancel::default());
     let mut reader = SourceReader::sealed(list.expect("a list"), layout()).expect("names fit");
-    let had = Arc::new(Had::parse(&writer.had()).expect("well said"));
+    let had = Arc::new(HaveList::parse(&writer.had()).expect("well said"));
     reader.restart(layout(), &had).expect("restarted");
     let mut images = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! The keys that a server lets in, one a line, with what each may do.
+//! The keys that a server accepts, one a line, with the permissions of each.
 //!
 //! ```text
 //! # options, if any, then the public line
@@ -6,7 +6,7 @@
 //! root="/srv/in coming",write-only,max-rate=500Mbit,expires=2027-01-31 netblt-x25519 <key> me
 //! ```
 //!
-//! A line that makes no sense lets nobody in, and is named with what is wrong with it.
+//! A line with an error admits no client, and is reported with its error.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ use netblt_proto::units::Rate;
 
 use super::line::{KIND, PublicLine, fingerprint};
 use crate::error::Error;
-use crate::grant::Grant;
+use crate::permissions::Permissions;
 
 /// Keys in a file at most: each costs 0.05 ms when it is read, and some 200 bytes.
 pub const MAX_KEYS: usize = 65_536;
@@ -31,38 +31,38 @@ const MAX_BYTES: u64 = 64 << 20;
 /// Sessions that one key can be allowed.
 const MAX_SESSIONS: u32 = 4096;
 
-/// A line that lets nobody in.
+/// A line that is ignored for an error in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Wrong {
+pub struct InvalidLine {
     /// Which file.
     pub path: PathBuf,
     /// Which line, from 1.
     pub line: usize,
-    /// What is wrong with it, fit for a terminal.
+    /// Its error, fit for a terminal.
     pub what: String,
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for InvalidLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, line, what } = self;
-        write!(f, "{}, line {line}: {what}; it lets nobody in", path.display())
+        write!(f, "{}, line {line}: {what}; it is ignored", path.display())
     }
 }
 
-/// Those whom a server lets in, and what each may.
-pub type Clients = Vec<(PublicKey, Grant)>;
+/// The keys of a server's clients, and the permissions of each.
+pub type Clients = Vec<(PublicKey, Permissions)>;
 
-/// How a rate is spelled, such as `500Mbit`: what is wrong with it, if it is none.
+/// Parses a rate such as `500Mbit`, or returns its error.
 pub type ReadRate<'a> = &'a dyn Fn(&str) -> Result<Rate, String>;
 
-/// Reads the file, and names the lines that make no sense: whom it lets in, and what each may of
-/// what is `within` reach of all. A file that others than its owner can change is refused.
+/// Reads the file: the keys with their permissions, each within those of `within`, and the lines
+/// with errors. A file that others than its owner can change is refused.
 pub fn read(
     path: &Path,
-    within: &Grant,
+    within: &Permissions,
     rate: ReadRate<'_>,
-) -> Result<(Clients, Vec<Wrong>), Error> {
+) -> Result<(Clients, Vec<InvalidLine>), Error> {
     let failed = |what, source| Error::File { path: path.to_owned(), what, source };
     let odd = |what: &str| {
         let source = io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
@@ -88,11 +88,11 @@ pub fn read(
         return Err(odd("there are more than 65,536 keys in it"));
     }
     let wrong = wrong.into_iter();
-    let wrong = wrong.map(|(line, what)| Wrong { path: path.to_owned(), line, what });
+    let wrong = wrong.map(|(line, what)| InvalidLine { path: path.to_owned(), line, what });
     Ok((clients, wrong.collect()))
 }
 
-fn parse(text: &[u8], within: &Grant, rate: ReadRate<'_>) -> (Clients, Vec<(usize, String)>) {
+fn parse(text: &[u8], within: &Permissions, rate: ReadRate<'_>) -> (Clients, Vec<(usize, String)>) {
     let (mut all, mut wrong) = (Clients::new(), Vec::new());
     let mut lines: BTreeMap<PublicKey, usize> = BTreeMap::new();
     for (line, text) in (1..).zip(text.split(|byte| *byte == b'\n')) {
@@ -119,12 +119,16 @@ fn parse(text: &[u8], within: &Grant, rate: ReadRate<'_>) -> (Clients, Vec<(usiz
 }
 
 /// A line: the key, and what its owner may do.
-fn grant(text: &str, within: &Grant, rate: ReadRate<'_>) -> Result<(PublicKey, Grant), String> {
+fn grant(
+    text: &str,
+    within: &Permissions,
+    rate: ReadRate<'_>,
+) -> Result<(PublicKey, Permissions), String> {
     let begins = text.strip_prefix(KIND).is_some_and(|rest| rest.starts_with(char::is_whitespace));
     let (options, rest) = if begins { (Vec::new(), text) } else { options(text)? };
     let PublicLine { key, comment } = rest.parse()?;
     let name = if comment.is_empty() { fingerprint(&key) } else { printable(&comment) };
-    let mut grant = Grant { name, ..within.clone() };
+    let mut grant = Permissions { name, ..within.clone() };
     let mut seen: Vec<String> = Vec::new();
     for (option, value) in options {
         if seen.contains(&option) {
@@ -140,7 +144,7 @@ fn grant(text: &str, within: &Grant, rate: ReadRate<'_>) -> Result<(PublicKey, G
 }
 
 fn apply(
-    grant: &mut Grant,
+    grant: &mut Permissions,
     (option, value): (&str, Option<&str>),
     rate: ReadRate<'_>,
 ) -> Result<(), String> {
@@ -193,18 +197,18 @@ fn apply(
 }
 
 /// An option, in small letters, and its value.
-type Told = (String, Option<String>);
+type KeyOption = (String, Option<String>);
 
-/// The options before the key, and what follows them. They are told apart by commas, and values in
-/// quotes may contain commas and spaces; in quotes `\"` is a quote and `\\` a backslash.
-fn options(text: &str) -> Result<(Vec<Told>, &str), String> {
+/// The options before the key, and the rest of the line. Commas separate them. Values in quotes may
+/// contain commas and spaces; in quotes `\"` is a quote and `\\` a backslash.
+fn options(text: &str) -> Result<(Vec<KeyOption>, &str), String> {
     let mut all = Vec::new();
     let mut rest = text;
     loop {
         let end = rest.find(|c: char| c == '=' || c == ',' || c.is_whitespace());
         let (name, after) = rest.split_at(end.unwrap_or(rest.len()));
         if name.is_empty() {
-            return Err("an option is empty: they are told apart by one comma each".to_owned());
+            return Err("an option is empty: one comma separates two options".to_owned());
         }
         let (value, after) = match after.strip_prefix('=') {
             None => (None, after),
@@ -274,12 +278,12 @@ fn time(text: &str) -> Option<SystemTime> {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let day_of_year = (153 * month + 2) / 5 + day - 1;
     let days = year * 365 + year / 4 - year / 100 + year / 400 + day_of_year;
-    // Of 1 March of the year 0, to 1 January 1970.
+    // From 1 March of the year 0 to 1 January 1970.
     let seconds = (days - 719_468) * 86_400 + hour * 3600 + minute * 60 + second;
     UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
-/// Three numbers of so many digits each.
+/// Three numbers with so many digits each.
 fn numbers(text: &str, between: char, digits: [usize; 3]) -> Option<[u64; 3]> {
     let parts: Vec<&str> = text.split(between).collect();
     let parts: [&str; 3] = parts.try_into().ok()?;

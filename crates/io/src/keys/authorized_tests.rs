@@ -1,4 +1,4 @@
-//! What stands in a file of authorised keys.
+//! Tests of the file of authorised keys.
 
 use std::fs;
 
@@ -6,9 +6,9 @@ use netblt_proto::config::StaticKey;
 
 use super::*;
 
-/// All that the server has.
-fn everything(name: &str) -> Grant {
-    Grant { name: name.to_owned(), ..Grant::new("/srv") }
+/// All permissions of the server.
+fn everything(name: &str) -> Permissions {
+    Permissions { name: name.to_owned(), ..Permissions::new("/srv") }
 }
 
 fn key(byte: u8) -> PublicKey {
@@ -28,11 +28,11 @@ fn all(text: &[u8]) -> (Clients, Vec<(usize, String)>) {
     parse(text, &everything(""), &rate)
 }
 
-fn of<'a>(clients: &'a Clients, key: &PublicKey) -> Option<&'a Grant> {
+fn of<'a>(clients: &'a Clients, key: &PublicKey) -> Option<&'a Permissions> {
     clients.iter().find(|(own, _)| own == key).map(|(_, grant)| grant)
 }
 
-fn one(options: &str) -> Grant {
+fn one(options: &str) -> Permissions {
     let (clients, wrong) = all(format!("{options} {}", line(7, "me@laptop")).as_bytes());
     assert_eq!(wrong, [], "{options}");
     of(&clients, &key(7)).expect("it is there").clone()
@@ -40,7 +40,7 @@ fn one(options: &str) -> Grant {
 
 #[test]
 fn a_line_without_options_may_do_everything() {
-    let text = format!("# who\n\n  {}\n{}\n", line(1, "anna"), line(2, ""));
+    let text = format!("# comment\n\n  {}\n{}\n", line(1, "anna"), line(2, ""));
     let anna = (key(1), everything("anna"));
     let other = (key(2), everything(&fingerprint(&key(2))));
     assert_eq!(all(text.as_bytes()), (vec![anna, other], vec![]));
@@ -49,18 +49,18 @@ fn a_line_without_options_may_do_everything() {
 #[test]
 fn every_option_says_what_it_says() {
     let all = everything("me@laptop");
-    assert_eq!(one("read-only"), Grant { write: false, ..all.clone() });
-    assert_eq!(one("write-only"), Grant { read: false, ..all.clone() });
-    assert_eq!(one("READ-ONLY"), Grant { write: false, ..all.clone() });
-    assert_eq!(one("max-sessions=3"), Grant { max_sessions: Some(3), ..all.clone() });
+    assert_eq!(one("read-only"), Permissions { write: false, ..all.clone() });
+    assert_eq!(one("write-only"), Permissions { read: false, ..all.clone() });
+    assert_eq!(one("READ-ONLY"), Permissions { write: false, ..all.clone() });
+    assert_eq!(one("max-sessions=3"), Permissions { max_sessions: Some(3), ..all.clone() });
     let max_rate = Some(Rate::from_bytes_per_second(5));
-    assert_eq!(one("max-rate=5B/s"), Grant { max_rate, ..all.clone() });
-    let root = |path: &str| Grant { root: Path::new("/srv").join(path), ..all.clone() };
+    assert_eq!(one("max-rate=5B/s"), Permissions { max_rate, ..all.clone() });
+    let root = |path: &str| Permissions { root: Path::new("/srv").join(path), ..all.clone() };
     assert_eq!(one("root=/srv/in"), root("/srv/in"));
     assert_eq!(one("root=in/there"), root("in/there"));
     assert_eq!(one(r#"root="a, \"b\" \\ \c""#), root(r#"a, "b" \ \c"#));
     let both = one(r#"root="/a b",write-only,max-sessions=1"#);
-    assert_eq!(both, Grant { read: false, max_sessions: Some(1), ..root("/a b") });
+    assert_eq!(both, Permissions { read: false, max_sessions: Some(1), ..root("/a b") });
 }
 
 #[test]
@@ -129,21 +129,21 @@ fn a_line_that_makes_no_sense_is_named_and_the_others_hold() {
         let (clients, wrong) = all(text.as_bytes());
         assert!(of(&clients, &key(7)).is_none(), "{options}");
         assert_eq!(clients.len(), 2);
-        let [(2, told)] = &wrong[..] else { panic!("{options}: {wrong:?}") };
-        assert!(told.contains(what) && !told.contains('\u{1b}'), "{options}: {told}");
+        let [(2, error)] = &wrong[..] else { panic!("{options}: {wrong:?}") };
+        assert!(error.contains(what) && !error.contains('\u{1b}'), "{options}: {error}");
     }
     let twice = format!("{}\nread-only {}\n", line(1, "a"), line(1, "b"));
     let (clients, wrong) = all(twice.as_bytes());
     assert!(of(&clients, &key(1)).unwrap().write, "the first one counts");
     assert_eq!(wrong, [(2, "its key stands in line 1 already".to_owned())]);
-    let told = |text: &[u8]| all(text).1;
-    assert_eq!(told(b"netblt-x25519 abc")[0].0, 1);
-    assert_eq!(told(b"read-only")[0].1, "there is no netblt-x25519 and key in it");
-    assert_eq!(told(b"\xff\xfe"), [(1, "it is no UTF-8".to_owned())]);
+    let errors = |text: &[u8]| all(text).1;
+    assert_eq!(errors(b"netblt-x25519 abc")[0].0, 1);
+    assert_eq!(errors(b"read-only")[0].1, "there is no netblt-x25519 and key in it");
+    assert_eq!(errors(b"\xff\xfe"), [(1, "it is no UTF-8".to_owned())]);
 }
 
 #[test]
-fn a_file_that_others_can_change_lets_nobody_in() {
+fn a_file_that_others_can_change_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("authorized_keys");
     fs::write(&path, format!("{}\nnonsense\n", line(1, "a"))).unwrap();
@@ -151,9 +151,9 @@ fn a_file_that_others_can_change_lets_nobody_in() {
     let read = |path: &Path| read(path, &everything(""), &rate);
     let (clients, wrong) = read(&path).unwrap();
     assert_eq!(clients.len(), 1);
-    let told = wrong[0].to_string();
-    assert!(told.starts_with(&format!("{}, line 2: ", path.display())), "{told}");
-    assert!(told.ends_with("; it lets nobody in"), "{told}");
+    let message = wrong[0].to_string();
+    assert!(message.starts_with(&format!("{}, line 2: ", path.display())), "{message}");
+    assert!(message.ends_with("; it is ignored"), "{message}");
     for mode in [0o664, 0o646] {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         assert!(read(&path).unwrap_err().to_string().contains("chmod go-w"));
@@ -163,8 +163,8 @@ fn a_file_that_others_can_change_lets_nobody_in() {
 }
 
 #[test]
-fn nobody_gets_more_than_the_server_gives_to_all() {
-    let most = Grant {
+fn a_key_has_at_most_the_permissions_of_the_server() {
+    let most = Permissions {
         write: false,
         max_rate: Some(Rate::from_bytes_per_second(5)),
         max_sessions: Some(2),
@@ -174,12 +174,12 @@ fn nobody_gets_more_than_the_server_gives_to_all() {
     let options = "max-rate=9B/s,max-sessions=9,expires=2028-01-31";
     let text = format!("{options} {}\n{}", line(1, "a"), line(2, "b"));
     let (clients, _) = parse(text.as_bytes(), &most, &rate);
-    let named = |name: &str| Grant { name: name.to_owned(), ..most.clone() };
+    let named = |name: &str| Permissions { name: name.to_owned(), ..most.clone() };
     assert_eq!(clients, [(key(1), named("a")), (key(2), named("b"))]);
     let less = "max-rate=4B/s,max-sessions=1,expires=2026-01-31";
     let (clients, _) = parse(format!("{less} {}", line(1, "a")).as_bytes(), &most, &rate);
     let max_rate = Some(Rate::from_bytes_per_second(4));
     let expires = time("2026-01-31");
-    let less = Grant { max_rate, max_sessions: Some(1), expires, ..named("a") };
+    let less = Permissions { max_rate, max_sessions: Some(1), expires, ..named("a") };
     assert_eq!(clients, [(key(1), less)]);
 }

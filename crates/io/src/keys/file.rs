@@ -1,7 +1,7 @@
-//! One's own key in a file that nobody else can read, and its public half beside it.
+//! A private key in a file that only its owner can read, and the public key beside it.
 //!
 //! ```text
-//! # the key of me@laptop; nobody else may see it
+//! # the private key of me@laptop; keep it secret
 //! netblt-x25519-private <43 characters of base64url>
 //! ```
 
@@ -35,13 +35,13 @@ pub fn generate() -> Result<StaticKey, Error> {
     Ok(StaticKey::from_bytes(*private))
 }
 
-/// Where what a user keeps of keys is: `name` in `$XDG_CONFIG_HOME/netblt` or `~/.config/netblt`.
-/// `None` without a home.
+/// The place of a user's keys: `name` in `$XDG_CONFIG_HOME/netblt` or `~/.config/netblt`. `None`
+/// without a home.
 pub fn place(name: &str) -> Option<PathBuf> {
     home::config(name)
 }
 
-/// Where the public half of the key in `path` is.
+/// The file with the public half of the key in `path`.
 pub fn public_path(path: &Path) -> PathBuf {
     let mut public = path.as_os_str().to_owned();
     public.push(".pub");
@@ -64,7 +64,7 @@ pub fn write(path: &Path, key: &StaticKey, comment: &str) -> Result<PublicLine, 
         return Err(Error::Exists(beside));
     }
     let text = Zeroizing::new(format!(
-        "# the key of {}; nobody else may see it\n{KIND} {}\n",
+        "# the private key of {}; keep it secret\n{KIND} {}\n",
         if public.comment.is_empty() { "this user" } else { &public.comment },
         &*Zeroizing::new(encode(key.private()))
     ));
@@ -154,23 +154,23 @@ mod tests {
         assert!(matches!(write(&path, &generate().unwrap(), ""), Err(Error::Exists(_))));
         fs::remove_file(&path).unwrap();
         // Nor its public half, and then the other is not made either.
-        let told = write(&path, &generate().unwrap(), "");
-        assert!(matches!(told, Err(Error::Exists(path)) if path.ends_with("key.pub")));
+        let written = write(&path, &generate().unwrap(), "");
+        assert!(matches!(written, Err(Error::Exists(path)) if path.ends_with("key.pub")));
         assert!(!path.exists());
     }
 
     #[test]
-    fn what_is_no_key_of_ones_own_is_refused() {
+    fn a_file_that_is_no_private_key_is_refused() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("key");
         write(&path, &generate().unwrap(), "").unwrap();
-        let told = |path: &Path| read(path).unwrap_err().to_string();
+        let error = |path: &Path| read(path).unwrap_err().to_string();
         for mode in [0o640, 0o604, 0o620] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            assert!(told(&path).contains("chmod 600"), "{mode:o}");
+            assert!(error(&path).contains("chmod 600"), "{mode:o}");
         }
-        assert!(told(place.path()).contains("not a file"));
-        assert!(told(&place.path().join("none")).contains("cannot read the key"));
+        assert!(error(place.path()).contains("not a file"));
+        assert!(error(&place.path().join("none")).contains("cannot read the key"));
         let text = fs::read_to_string(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         for (text, wrong) in [
@@ -181,7 +181,7 @@ mod tests {
             (&fs::read_to_string(public_path(&path)).unwrap(), "public half"),
         ] {
             fs::write(&path, text).unwrap();
-            assert!(told(&path).contains(wrong), "{text}: {}", told(&path));
+            assert!(error(&path).contains(wrong), "{text}: {}", error(&path));
         }
     }
 }

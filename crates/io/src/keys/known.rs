@@ -40,8 +40,8 @@ pub struct KnownServers {
 }
 
 impl KnownServers {
-    /// Reads the file; one that is not there knows nobody. A line that makes no sense is an error:
-    /// it may have been the key of the server that is asked about.
+    /// Reads the file. A missing file is an empty one. A line that cannot be parsed is an error: it
+    /// may hold the key of the server in question.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let text = match fs::metadata(path).and_then(|about| Ok((about.len(), fs::read(path)?))) {
             Ok((bytes, _)) if bytes > MAX_BYTES => return Err(odd(path, "it is too long")),
@@ -78,15 +78,15 @@ impl KnownServers {
         self.all.iter().find(|known| known.server == server)
     }
 
-    /// [`Error::ServerKey`] if somebody at `host:port` says that his key is `told`, and it is known
-    /// with another one.
-    pub fn judge(&self, server: &str, told: PublicKey) -> Result<(), Error> {
-        match self.known(server).filter(|known| known.key != told) {
+    /// Fails with [`Error::ServerKey`] if the server at `host:port` is known with another key than
+    /// `offered`.
+    pub fn judge(&self, server: &str, offered: PublicKey) -> Result<(), Error> {
+        match self.known(server).filter(|known| known.key != offered) {
             None => Ok(()),
             Some(known) => Err(Error::ServerKey {
                 server: printable(server),
                 known: fingerprint(&known.key),
-                told: fingerprint(&told),
+                offered: fingerprint(&offered),
                 path: self.path.clone(),
                 line: known.line,
             }),
@@ -112,7 +112,8 @@ impl KnownServers {
         }
         let server = server.to_ascii_lowercase();
         let public = PublicLine { key, comment: String::new() };
-        // In one write to the end: who writes at the same time loses nothing.
+        // One write at the end of the file: another process that appends at the same time loses
+        // nothing.
         let whole =
             fs::read(&self.path).is_ok_and(|text| !text.is_empty() && !text.ends_with(b"\n"));
         let text = format!("{}{server} {public}\n", if whole { "\n" } else { "" });
@@ -172,17 +173,17 @@ mod tests {
         let path = place.path().join("known");
         fs::write(&path, format!("# mine\nhost:1 {}", public(1))).unwrap();
         let mut known = KnownServers::read(&path).unwrap();
-        let told = known.pin("host:1", key(2)).unwrap_err().to_string();
+        let error = known.pin("host:1", key(2)).unwrap_err().to_string();
         for part in [
             "THE KEY OF host:1 HAS CHANGED",
             &fingerprint(&key(1)),
             &fingerprint(&key(2)),
             &format!("remove line 2 of {}", path.display()),
         ] {
-            assert!(told.contains(part), "{told}");
+            assert!(error.contains(part), "{error}");
         }
         assert_eq!(KnownServers::read(&path).unwrap().find("host:1"), Some(key(1)));
-        // What stood there without an end of line is not run together with what comes.
+        // A last line without an end is not joined to the new one.
         assert!(known.pin("other:1", key(2)).unwrap());
         let again = KnownServers::read(&path).unwrap();
         assert_eq!((again.find("host:1"), again.find("other:1")), (Some(key(1)), Some(key(2))));
@@ -193,13 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_an_error_and_names_the_line() {
+    fn an_invalid_line_is_an_error_that_names_it() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("known");
         for text in ["host:1", "host:1 abc", "host:1 netblt-x25519 abc"] {
             fs::write(&path, format!("\n{text}\n")).unwrap();
-            let told = KnownServers::read(&path).unwrap_err().to_string();
-            assert!(told.contains("line 2: "), "{told}");
+            let error = KnownServers::read(&path).unwrap_err().to_string();
+            assert!(error.contains("line 2: "), "{error}");
         }
         fs::write(&path, b"\xff").unwrap();
         assert!(KnownServers::read(&path).is_err());

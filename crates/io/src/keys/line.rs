@@ -12,7 +12,7 @@ use netblt_proto::config::{Identity, PublicKey, StaticKey};
 
 use crate::ticket::{decode, encode};
 
-/// What kind of key it is: the word before it.
+/// The type of the key: the word before it.
 pub const KIND: &str = "netblt-x25519";
 /// The longest comment, in bytes.
 pub const MAX_COMMENT: usize = 256;
@@ -22,7 +22,7 @@ pub const MAX_COMMENT: usize = 256;
 pub struct PublicLine {
     /// The key.
     pub key: PublicKey,
-    /// Whatever stands behind it, often `user@host`; may be empty.
+    /// The rest of the line, often `user@host`; may be empty.
     pub comment: String,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for PublicLine {
 impl FromStr for PublicLine {
     type Err = String;
 
-    /// Reads the line; the error says what is wrong with it.
+    /// Parses the line, or returns its error.
     fn from_str(text: &str) -> Result<Self, String> {
         let (kind, rest) = word(text);
         if kind != KIND {
@@ -107,16 +107,16 @@ mod tests {
             (format!("{KIND} {}", "A".repeat(43)), "with which everybody agrees"),
             (format!("{KIND} {good} {}", "x".repeat(257)), "more than 256 bytes"),
         ] {
-            let told = text.parse::<PublicLine>().unwrap_err();
-            assert!(told.contains(wrong), "{text}: {told}");
+            let error = text.parse::<PublicLine>().unwrap_err();
+            assert!(error.contains(wrong), "{text}: {error}");
         }
     }
 
     #[test]
     fn a_fingerprint_is_the_hash_of_the_key() {
-        let told = fingerprint(&key());
-        assert_eq!(told, format!("BLAKE3:{}", encode(blake3::hash(&key().0).as_bytes())));
-        assert_eq!(told.len(), "BLAKE3:".len() + 43);
-        assert_ne!(told, fingerprint(&StaticKey::from_bytes([8; 32]).public()));
+        let printed = fingerprint(&key());
+        assert_eq!(printed, format!("BLAKE3:{}", encode(blake3::hash(&key().0).as_bytes())));
+        assert_eq!(printed.len(), "BLAKE3:".len() + 43);
+        assert_ne!(printed, fingerprint(&StaticKey::from_bytes([8; 32]).public()));
     }
 }

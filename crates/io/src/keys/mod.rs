@@ -6,9 +6,9 @@ pub mod authorized;
 pub mod file;
 pub mod known;
 pub mod line;
-pub mod meet;
+pub mod tofu;
 
-pub use self::authorized::Wrong;
+pub use self::authorized::InvalidLine;
 pub use self::known::KnownServers;
 pub use self::line::{PublicLine, fingerprint};
-pub use crate::net::introduction::ask;
+pub use crate::net::key_discovery::ask;

@@ -1,4 +1,4 @@
-//! Addresses: which of this machine's go into a ticket, and what those of a ticket stand for here.
+//! Addresses: those of this machine for a ticket, and the resolution of a ticket's.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -16,7 +16,8 @@ use crate::net::entropy::entropy;
 use crate::options::{Family, Options};
 use crate::ticket::{self, MAX_ADDRESSES, Ticket};
 
-/// Addresses that routers know and nobody answers at: asking the way there sends nothing.
+/// Addresses that are routed and at which no host answers. A connected socket to them sends nothing
+/// and shows the local address.
 const SOMEWHERE: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9),
     SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)), 9),
@@ -43,8 +44,8 @@ pub(crate) fn ticket(
     Ok(Ticket { addresses: addresses.into_iter().take(MAX_ADDRESSES).collect(), secret })
 }
 
-/// This machine's addresses at which a socket bound to `bound` hears, best first. Loopback only if
-/// no interface that runs has another one, and last.
+/// This machine's addresses at which a socket bound to `bound` receives, best first. Loopback comes
+/// last, and only if no running interface has another address.
 pub fn own_addresses(bound: IpAddr, family: Family) -> Vec<IpAddr> {
     if !bound.is_unspecified() {
         return vec![bound];
@@ -62,7 +63,8 @@ pub fn own_addresses(bound: IpAddr, family: Family) -> Vec<IpAddr> {
     reachable(&all, loopback)
 }
 
-/// Those of `all`, each with whether its interface runs, at which others may reach this machine.
+/// Those of `all` at which others may reach this machine. Each comes with whether its interface
+/// runs.
 fn reachable(all: &[(IpAddr, bool)], loopback: IpAddr) -> Vec<IpAddr> {
     let of = |running: bool| {
         let mut addresses: Vec<IpAddr> = Vec::new();
@@ -75,8 +77,8 @@ fn reachable(all: &[(IpAddr, bool)], loopback: IpAddr) -> Vec<IpAddr> {
     };
     let mut addresses = of(true);
     if addresses.is_empty() {
-        // Linux says of an interface that just came up for up to a second that it does not run:
-        // an address that will work soon is worth more than none.
+        // Linux says for up to a second that an interface that just came up does not run. An
+        // address that will work soon is worth more than none.
         addresses = of(false);
         addresses.push(loopback);
     }
@@ -101,7 +103,7 @@ fn way_to(to: SocketAddr) -> Option<IpAddr> {
     socket.local_addr().ok().map(|local| local.ip())
 }
 
-/// What `addresses` (`host:port`) stand for, in their order, each once.
+/// The socket addresses of `addresses` (`host:port`), in their order, each once.
 pub(crate) fn resolve(
     addresses: &[String],
     family: Family,
@@ -144,8 +146,8 @@ pub(crate) fn resolve(
     Ok(found)
 }
 
-/// Looks a name up in a thread of its own: the system's resolver may take minutes and cannot be
-/// stopped, but nobody has to wait for it. An address needs no resolver.
+/// Looks a name up in a thread of its own. The system's resolver may take minutes and cannot be
+/// stopped, but no caller has to wait for it. An address needs no resolver.
 fn patiently(
     address: String,
     cancel: &Cancel,
@@ -182,7 +184,7 @@ fn look_up(address: &str) -> io::Result<Vec<SocketAddr>> {
     Ok((host, port).to_socket_addrs()?.collect())
 }
 
-/// What a raw socket can use of `addresses`: it speaks one IP version, that of the first one.
+/// The addresses that a raw socket can use: those of one IP version, that of the first one.
 pub(crate) fn of_one_version(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
     addresses.into_iter().filter(|address| address.is_ipv6() == v6).collect()
@@ -222,15 +224,15 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_looked_up_is_told_and_the_rest_is_used() {
+    fn a_name_that_does_not_resolve_is_warned_of_and_the_other_addresses_are_used() {
         let ticket = ticket(&["127.0.0.1:port", "127.0.0.1:9"]);
-        let mut told = String::new();
+        let mut warnings = String::new();
         let found = resolve(&ticket.addresses, Family::Any, &Cancel::default(), |warning| {
-            told.push_str(&warning.to_string())
+            warnings.push_str(&warning.to_string())
         })
         .unwrap();
         assert_eq!(found, ["127.0.0.1:9".parse().unwrap()]);
-        assert!(told.contains("127.0.0.1:port"), "{told}");
+        assert!(warnings.contains("127.0.0.1:port"), "{warnings}");
     }
 
     #[test]

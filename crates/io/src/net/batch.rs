@@ -1,8 +1,8 @@
-//! A batch of bursts in by one system call, each with when it came.
+//! Receives a batch of bursts by one system call, each with its arrival time.
 //!
-//! quinn-udp asks Linux for that time and has no room for it beside the other things the kernel
-//! tells of a burst, so that the last of them would be cut off: its ECN mark. So there the call is
-//! made here, with room for all of it. Elsewhere nobody tells the time.
+//! quinn-udp asks Linux for that time and has no room for it beside the other control messages of a
+//! burst. The last of them, the ECN mark, would be cut off. So the call is made here on Linux, with
+//! room for all of them. Other systems report no time.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
@@ -11,16 +11,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use netblt_proto::api::Ecn;
 use quinn_udp::UdpSocketState;
 
-/// What GRO can put into one slot.
+/// The largest GRO batch of one slot.
 pub(super) const SLOT_BYTES: usize = 1 << 16;
 /// Slots filled by one system call: more would only push each other out of the cache.
 pub(super) const SLOTS: usize = 16;
-/// What seems to have waited longer, or what is read when the wall clock has jumped by more than
-/// this, has no time of its own.
+/// A datagram that seems to have waited longer has no arrival time of its own, nor does one that is
+/// read when the wall clock has jumped by more than this.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const JUMP: Duration = Duration::from_millis(1);
 
-/// What lies in a slot.
+/// The content of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Burst {
     pub(super) from: SocketAddr,
@@ -30,7 +30,7 @@ pub(super) struct Burst {
     pub(super) ecn: Option<Ecn>,
     /// The address of ours that it came to.
     pub(super) to: Option<IpAddr>,
-    /// What the socket had had no room for when it came.
+    /// The socket's count of dropped datagrams when it came.
     pub(super) overrun: u32,
     /// When it came, by the wall clock.
     stamp: Option<Duration>,
@@ -44,7 +44,7 @@ impl Burst {
     }
 }
 
-/// The wall clock, by which the kernel tells times, and what may be set.
+/// The wall clock. The kernel's arrival times are by it, and it may be set.
 #[derive(Debug, Default)]
 pub(super) struct WallClock {
     /// It, and a clock that is not set, when they were read last.
@@ -61,7 +61,7 @@ impl WallClock {
     }
 }
 
-/// Has the kernel tell what a socket had no room for, where it does (Linux 2.6.33).
+/// Has the kernel report dropped datagrams of a socket, where it does (Linux 2.6.33).
 pub(super) fn tell_overruns(io: &socket2::Socket) {
     #[cfg(target_os = "linux")]
     let _ = nix::sys::socket::setsockopt(io, nix::sys::socket::sockopt::RxqOvfl, &1);
@@ -69,7 +69,7 @@ pub(super) fn tell_overruns(io: &socket2::Socket) {
     let _ = io;
 }
 
-/// Fills the slots of `space`, the first ones, and says with what.
+/// Fills the first slots of `space`, and returns their contents.
 #[cfg(target_os = "linux")]
 pub(super) fn read(
     io: &socket2::Socket,
@@ -85,7 +85,7 @@ pub(super) fn read(
     };
     use nix::sys::time::TimeSpec;
 
-    // The kernel writes into these what it used of them, so they serve once.
+    // The kernel writes the used length into these, so they serve once.
     let control = nix::cmsg_space!(TimeSpec, i32, in6_pktinfo, i32, i32, u32);
     let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(SLOTS, Some(control));
     let mut slots = space.chunks_mut(SLOT_BYTES);
@@ -103,8 +103,8 @@ pub(super) fn read(
         let len = message.bytes;
         let mut burst =
             Burst { from, len, segment: len, ecn: None, to: None, overrun: 0, stamp: None };
-        for told in message.cmsgs().into_iter().flatten() {
-            match told {
+        for control in message.cmsgs().into_iter().flatten() {
+            match control {
                 ControlMessageOwned::ScmTimestampns(at) => burst.stamp = Some(at.into()),
                 ControlMessageOwned::RxqOvfl(overrun) => burst.overrun = overrun,
                 ControlMessageOwned::UdpGroSegments(bytes) => {
@@ -136,7 +136,7 @@ fn mark(bits: u8) -> Option<Ecn> {
     }
 }
 
-/// Fills the slots of `space`, the first ones, and says with what.
+/// Fills the first slots of `space`, and returns their contents.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn read(
     io: &socket2::Socket,
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_cannot_be_is_none() {
+    fn a_wait_on_an_invalid_handle_is_an_error() {
         let from = SocketAddr::from(([127, 0, 0, 1], 1));
         let at = Duration::from_secs(1_000_000);
         let stamp = Some(at);

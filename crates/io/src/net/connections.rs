@@ -1,4 +1,4 @@
-//! What the loop drives: one connection or many, each found by its key.
+//! The connections that the event loop drives: one or many, each found by its key.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,31 +12,33 @@ use netblt_proto::trace::TraceEvent;
 /// Datagrams that this machine does not send: its interface takes only smaller ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Oversize {
-    /// Where they were to go.
+    /// Their destination.
     pub to: SocketAddr,
     /// Bytes of UDP payload (or of a packet of raw IP) of the smallest that was refused.
     pub bytes: u32,
-    /// The largest IP packets that it sends there, in bytes, if it said so.
+    /// The largest IP packets that it sends there, in bytes, if known.
     pub limit: Option<u32>,
 }
 
 /// The connections that talk through one socket. The contract is that of
 /// [`netblt_proto::api`], for each of them.
 pub trait Connections {
-    /// What tells one from another.
+    /// The key of a connection.
     type Key: Copy;
 
     /// A datagram arrived.
     fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>);
 
-    /// Somebody said that nothing listens at `to`, where we sent something. Its port is 0 if that
-    /// is not known. `quote` is the beginning of what was sent, as far as it was given back.
+    /// An ICMP message says that nothing listens at `to`, where we sent something. Its port is 0 if
+    /// that is not known. `quote` is the beginning of the sent packet, as far as the message has
+    /// it.
     fn handle_refused(&mut self, now: Instant, to: SocketAddr, quote: &[u8]);
 
     /// A router, or this machine, knows no way to `to`; `quote` as above.
     fn handle_no_route(&mut self, now: Instant, to: SocketAddr, quote: &[u8]);
 
-    /// A router says that IP packets of at most `bytes` pass on the way to `to`. It may be forged.
+    /// A router reports that IP packets of at most `bytes` pass on the path to `to`. It may be
+    /// forged.
     fn handle_path_limit(&mut self, now: Instant, to: SocketAddr, bytes: u32);
 
     /// This machine refused to send one of a connection's datagrams for its size. Whether smaller
@@ -62,13 +64,13 @@ pub trait Connections {
     /// The next connection with which something has happened since its client was last asked.
     fn poll_ready(&mut self) -> Option<Self::Key>;
 
-    /// Every client is to be asked, whatever has happened.
-    fn rouse(&mut self);
+    /// Makes every connection ready, whatever has happened.
+    fn wake_all(&mut self);
 
     /// The client of this connection is.
-    fn rouse_one(&mut self, key: Self::Key);
+    fn wake(&mut self, key: Self::Key);
 
-    /// From now on these may open connections; who has one keeps it.
+    /// From now on these keys may open connections. Open connections stay.
     fn authorize(&mut self, authorized: Arc<Authorized>) {
         let _ = authorized;
     }
@@ -76,7 +78,7 @@ pub trait Connections {
     /// The end of a connection, for its client to act on.
     fn end(&mut self, key: Self::Key) -> Option<&mut Endpoint>;
 
-    /// The client has been told that this connection is closed.
+    /// The client has been notified that this connection is closed.
     fn forget(&mut self, key: Self::Key);
 }
 
@@ -91,7 +93,7 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Whether what is said of `named` is said of `peer`.
+/// Whether an ICMP message about `named` concerns `peer`.
 pub(crate) fn is_meant(peer: SocketAddr, named: SocketAddr) -> bool {
     peer.ip() == named.ip() && (named.port() == 0 || named.port() == peer.port())
 }

@@ -1,13 +1,13 @@
 //! The active side: one peer, several addresses. Every address gets an opening of its own, and the
-//! first to answer is the connection.
+//! first to be answered is the connection.
 //!
-//! A ticket names all addresses of a machine, and which of them can be reached from here only
-//! trying tells. The openings begin one after the other, the preferred address first
-//! (as RFC 8305 does for TCP). When one opens, the others are dropped before they can say another
-//! word: the listening end keeps an opening that is never confirmed out of everything
-//! (`docs/protocol.md §4.3`), so nothing has to be taken back.
+//! A ticket has all addresses of a machine, and only attempts show which of them can be reached
+//! from here. The openings begin one after the other, the preferred address first (as RFC 8305 does
+//! for TCP). When one opens, the others are dropped before they can send another packet. The
+//! listening end ignores an opening that is never confirmed (`docs/protocol.md §4.3`), so nothing
+//! has to be undone.
 //!
-//! To the loop this is one machine, before and after.
+//! To the event loop this is one machine, before and after.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -23,17 +23,17 @@ use netblt_proto::wire::sealed;
 
 use crate::error::Error;
 use crate::net::connections::{Connections, Oversize, is_meant};
-use crate::net::joined::Joined;
+use crate::net::mux_branch::MuxBranch;
 
 /// From one opening to the next, unless one has failed by then.
 const STAGGER: Duration = Duration::from_millis(250);
-/// Addresses tried at most; a ticket holds fewer, but a name may stand for many.
+/// Most addresses that are tried. A ticket holds fewer, but a name may have many.
 pub const MAX_CANDIDATES: usize = 32;
 
-/// An address to try, and what the connection to it needs.
+/// An address to try, and the configuration of a connection to it.
 #[derive(Debug)]
 pub struct Candidate {
-    /// Where to.
+    /// The address.
     pub address: SocketAddr,
     /// Its configuration: header sizes differ by IP version.
     pub config: Config,
@@ -58,14 +58,14 @@ pub struct Dialer {
     /// The first attempt is the only one and stays.
     settled: bool,
     /// Events of openings that are decided.
-    told: VecDeque<Event>,
-    /// The client is to be asked.
+    events: VecDeque<Event>,
+    /// The application is to be called.
     roused: bool,
     lost: Vec<(SocketAddr, Reason)>,
-    /// What an end that waits to be opened was made of.
+    /// The configuration of an end that listens.
     waits: Option<Config>,
-    /// Of a branch of somebody else's connection.
-    joined: Option<Joined>,
+    /// For a branch of a shared connection.
+    joined: Option<MuxBranch>,
 }
 
 impl Dialer {
@@ -76,14 +76,14 @@ impl Dialer {
         new
     }
 
-    /// A lane, whose end nothing opens (`docs/protocol.md §4.11`).
+    /// A lane, whose end is open already (`docs/protocol.md §4.11`).
     pub(crate) fn of(end: Endpoint) -> Self {
         Self {
             attempts: vec![Attempt { to: None, end }],
             waiting: VecDeque::new(),
             next_start: Instant::NEVER,
             settled: true,
-            told: VecDeque::new(),
+            events: VecDeque::new(),
             roused: true,
             lost: Vec::new(),
             waits: None,
@@ -108,7 +108,7 @@ impl Dialer {
             waiting: candidates.into_iter().take(MAX_CANDIDATES).collect(),
             next_start: now,
             settled: false,
-            told: VecDeque::new(),
+            events: VecDeque::new(),
             roused: true,
             lost: Vec::new(),
             waits: None,
@@ -119,7 +119,7 @@ impl Dialer {
     }
 
     /// A branch, which is open.
-    pub(crate) fn joined(end: Endpoint, joined: Joined) -> Self {
+    pub(crate) fn joined(end: Endpoint, joined: MuxBranch) -> Self {
         let mut new = Self::of(end);
         new.attempts.iter_mut().for_each(|attempt| attempt.to = attempt.end.peer());
         new.joined = Some(joined);
@@ -131,7 +131,7 @@ impl Dialer {
         self.joined.is_some()
     }
 
-    /// The end whose opening was answered first, or the only one, to look at.
+    /// The end whose opening was answered first, or the only one.
     pub fn view(&self) -> Option<&Endpoint> {
         self.attempts.first().filter(|_| self.settled).map(|attempt| &attempt.end)
     }
@@ -145,7 +145,7 @@ impl Dialer {
         }
     }
 
-    /// Looks at once whether the attempt at `at` has opened or given up.
+    /// Handles the events of the attempt at `at`.
     fn hear(&mut self, now: Instant, at: usize) {
         if self.settled {
             return;
@@ -155,15 +155,16 @@ impl Dialer {
                 Event::Opened { .. } => {
                     self.attempts.swap(0, at);
                     for mut lost in self.attempts.drain(1..) {
-                        // What the client had lent it comes back, before it is wanted here.
+                        // The buffers that the application had lent it come back, before they are
+                        // needed here.
                         lost.end.quit(now, "another address answered first");
                         let events = std::iter::from_fn(|| lost.end.poll_event());
                         let lent = events.filter(|event| matches!(event, Event::Returned(_)));
-                        self.told.extend(lent);
+                        self.events.extend(lent);
                     }
                     self.waiting.clear();
                     self.settled = true;
-                    self.told.push_back(event);
+                    self.events.push_back(event);
                     return;
                 }
                 Event::Closed(reason) => {
@@ -176,18 +177,18 @@ impl Dialer {
                         self.attempts.remove(at);
                     } else {
                         let reason = self.telling();
-                        self.told.push_back(Event::Closed(reason));
+                        self.events.push_back(Event::Closed(reason));
                     }
                     return;
                 }
-                Event::Returned(_) => self.told.push_back(event),
-                // Nothing else happens before a connection opens.
+                Event::Returned(_) => self.events.push_back(event),
+                // No other event precedes the opening.
                 _ => {}
             }
         }
     }
 
-    /// The reason that says most.
+    /// The most informative reason.
     fn telling(&self) -> Reason {
         let weight = |reason: &Reason| match reason {
             Reason::Refused(_) | Reason::PeerQuit(_) | Reason::PeerAborted(_) => 4,
@@ -218,7 +219,8 @@ impl Connections for Dialer {
             }
             return;
         }
-        // Whose address it comes from; or, if the peer answers from elsewhere, whose id it bears.
+        // Found by its source address; or, if the peer answers from elsewhere, by its connection
+        // id.
         let from = Some(datagram.from);
         let id = sealed::destination(datagram.bytes);
         let by_address = self.attempts.iter().position(|attempt| attempt.to == from);
@@ -232,7 +234,7 @@ impl Connections for Dialer {
         }
     }
 
-    /// What is said of other addresses is about strangers that a listening end answered, or about
+    /// ICMP messages about other addresses concern strangers that a listening end answered, or
     /// openings that were given up.
     fn handle_refused(&mut self, now: Instant, to: SocketAddr, quote: &[u8]) {
         for at in (0..self.attempts.len()).rev() {
@@ -260,7 +262,7 @@ impl Connections for Dialer {
         }
     }
 
-    /// Whose datagram it was shows in where it was to go; there is one attempt at each address.
+    /// The destination of the datagram shows its attempt: there is one at each address.
     fn handle_oversize(&mut self, now: Instant, (): (), refused: &Oversize) -> bool {
         let Oversize { to, bytes, limit } = *refused;
         let settled = self.settled;
@@ -287,17 +289,16 @@ impl Connections for Dialer {
         attempts.find_map(|attempt| Some(((), attempt.end.poll_transmit(now, batch)?)))
     }
 
-    /// Of several openings, `Opened` of the first and `Closed` of the last
-    /// are told.
+    /// Of several openings, only `Opened` of the first and `Closed` of the last are events.
     fn poll_event(&mut self) -> Option<((), Event)> {
-        if let Some(event) = self.told.pop_front() {
+        if let Some(event) = self.events.pop_front() {
             return Some(((), event));
         }
         let attempt = self.attempts.first_mut().filter(|_| self.settled)?;
         Some(((), attempt.end.poll_event()?))
     }
 
-    /// Traces tell of the end that opened.
+    /// Only the end that opened is traced.
     fn poll_trace(&mut self) -> Option<(Instant, TraceEvent)> {
         self.attempts.first_mut().filter(|_| self.settled)?.end.poll_trace()
     }
@@ -306,11 +307,11 @@ impl Connections for Dialer {
         std::mem::take(&mut self.roused).then_some(())
     }
 
-    fn rouse(&mut self) {
+    fn wake_all(&mut self) {
         self.roused = true;
     }
 
-    fn rouse_one(&mut self, (): ()) {
+    fn wake(&mut self, (): ()) {
         self.roused = true;
     }
 
@@ -320,7 +321,7 @@ impl Connections for Dialer {
         self.attempts.first_mut().map(|attempt| &mut attempt.end)
     }
 
-    /// What the end counted is still asked for.
+    /// The end's counts are still needed.
     fn forget(&mut self, (): ()) {}
 
     fn next_timeout(&self, now: Instant) -> Option<Instant> {
@@ -339,7 +340,7 @@ impl Drop for Dialer {
 }
 
 impl Dialer {
-    /// The same error; one about an opening also says where it was tried.
+    /// The same error. One about an opening also names the addresses that were tried.
     pub(crate) fn name(&self, error: Error) -> Error {
         match error {
             Error::Connect { wire, reason, .. } => {

@@ -26,8 +26,8 @@ fn candidates(addresses: &[&str]) -> Vec<Candidate> {
     addresses.iter().enumerate().map(candidate).collect()
 }
 
-/// Lets `dialer` run against a listening end behind `open` addresses, until it says something.
-/// Answers what it said, and when it first wrote to which address.
+/// Lets `dialer` run against a listening end behind `open` addresses, until its first event.
+/// Returns the event, and when it first wrote to which address.
 fn play(dialer: &mut Dialer, open: &[&str]) -> (Event, Vec<(SocketAddr, Instant)>) {
     let mut listener = Dialer::listen(config(Role::Receiver), Instant::EPOCH, [99; 32]);
     let (mut now, mut batch, mut written) = (Instant::EPOCH, Vec::new(), Vec::new());
@@ -97,7 +97,7 @@ fn the_preferred_address_is_not_disturbed_by_the_others() {
 }
 
 #[test]
-fn when_nobody_answers_every_address_is_named() {
+fn without_an_answer_the_error_names_every_address() {
     let mut dialer = Dialer::connect(candidates(&[NEAR, FAR]), Instant::EPOCH);
     let (event, written) = play(&mut dialer, &[]);
     let silence = Reason::NoAnswer { hint: None, unreachable: false };

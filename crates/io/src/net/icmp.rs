@@ -1,7 +1,7 @@
-//! What the network says about packets that were sent: the socket's error queue.
+//! ICMP errors about sent packets: the socket's error queue.
 //!
-//! quinn-udp reads it too, but tells only who complained. That may be any router on the way;
-//! whether a complaint concerns the peer shows in where the packet was meant to go.
+//! quinn-udp reads it too, but reports only the sender of an ICMP message. That may be any router
+//! on the way. The destination of the quoted packet shows whether the message concerns the peer.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -31,15 +31,15 @@ impl Quote {
     }
 }
 
-/// What the network said about a packet sent before.
+/// An ICMP error about a packet that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpError {
-    /// Nothing listens there, says somebody. The address is the one the packet was sent to; its
-    /// port is 0 on raw IP.
+    /// An ICMP message says that nothing listens there. The address is the destination of our
+    /// packet. Its port is 0 on raw IP.
     Refused(SocketAddr, Quote),
-    /// The way there is broken, says a router or this machine.
+    /// A router or this machine has no route to the destination.
     NoRoute(SocketAddr, Quote),
-    /// IP packets over this many bytes do not pass on the way there, says a router.
+    /// A router reports that IP packets over this many bytes do not pass to the destination.
     TooBig(SocketAddr, u32),
     /// This machine itself sends no IP packets over this many bytes there.
     Oversize(u32),
@@ -75,7 +75,7 @@ pub(crate) fn read(
         ControlMessageOwned, MsgFlags, SockaddrStorage, cmsg_space, recvmsg as receive,
     };
 
-    // Room for one error message, and for what else the kernel tells of a packet.
+    // Room for one error message, and for the kernel's other control messages of a packet.
     let mut control = [0; cmsg_space::<(sock_extended_err, sockaddr_in6)>() + 128];
     // The beginning of the packet itself, as far as it was given back.
     let mut bytes = [0; QUOTE_BYTES];

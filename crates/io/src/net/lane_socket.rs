@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, SockAddr, Type};
 
 use crate::net::socket::Socket;
 
-/// What makes sockets like that of a main connection.
+/// Makes sockets like that of a main connection.
 #[derive(Debug)]
 pub(crate) struct LaneSockets {
     /// The main connection's.
@@ -21,7 +21,7 @@ pub(crate) struct LaneSockets {
 }
 
 impl LaneSockets {
-    /// What makes sockets beside this one.
+    /// The sockets for lanes beside this one.
     pub(crate) fn beside(main: &Socket) -> io::Result<Self> {
         Ok(Self { main: main.shared()?, local: main.local() })
     }
@@ -33,11 +33,12 @@ impl LaneSockets {
         Socket::of_lane(socket)
     }
 
-    /// One of the passive end, which hears `peer` at the address of ours that it came to.
+    /// A socket of the passive end, which receives from `peer` at the local address that it used.
     pub(crate) fn answer(&self, peer: SocketAddr, own: Option<IpAddr>) -> io::Result<Socket> {
         let socket = self.like_main()?;
         let own = own.map_or(self.local.ip(), |own| self.mapped(own));
-        // Both must say so, and only as long as it takes: nobody else is to share the port.
+        // Both sockets must set it, and only for this moment: no other program is to share the
+        // port.
         socket.set_reuse_port(true)?;
         self.main.set_reuse_port(true)?;
         let peer = SocketAddr::new(self.mapped(peer.ip()), peer.port());
@@ -74,20 +75,20 @@ mod tests {
     use crate::net::socket::Bind;
     use crate::options::Family;
 
-    /// What waits in a socket, by who sent it.
-    fn heard(socket: &mut Socket) -> Vec<(u16, Vec<u8>)> {
-        let mut heard = Vec::new();
+    /// Drains a socket: the sender's port and the bytes of each datagram.
+    fn drain(socket: &mut Socket) -> Vec<(u16, Vec<u8>)> {
+        let mut datagrams = Vec::new();
         for _ in 0..50 {
             let each = |(), datagram: netblt_proto::api::Datagram<'_>| {
-                heard.push((datagram.from.port(), datagram.bytes.to_vec()));
+                datagrams.push((datagram.from.port(), datagram.bytes.to_vec()));
             };
             let received = socket.recv(|| (), each).expect("it can be read");
             if received.datagrams == 0 {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        heard.sort();
-        heard
+        datagrams.sort();
+        datagrams
     }
 
     #[test]
@@ -118,9 +119,9 @@ mod tests {
             }
             for (peer, socket) in peers.iter().zip(std::iter::once(&mut main).chain(&mut sockets)) {
                 let one = (port(peer), port(peer).to_be_bytes().to_vec());
-                assert_eq!(heard(socket), vec![one; 20], "{family:?}");
+                assert_eq!(drain(socket), vec![one; 20], "{family:?}");
             }
-            // The port is nobody else's.
+            // No other socket can have the port.
             let other = Socket::bind(&Bind { port: to.port(), ..bind });
             assert!(other.is_err(), "{family:?}");
         }

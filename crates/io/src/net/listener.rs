@@ -1,14 +1,14 @@
-//! The passive side for many peers on one socket: whoever calls gets an end of its own.
+//! The passive side for many peers on one socket: each peer gets an endpoint of its own.
 //!
-//! On `sealed` one [`Door`] answers all who call, and hands out an [`Endpoint`] for each who has
-//! shown that it hears; what else comes goes to the end whose connection id it bears, wherever it
-//! comes from. On `rfc998`, which has no ids and shows nothing, an address that says something
-//! worth an answer gets a passive [`Endpoint`]; those that never open are few at once and the
-//! oldest makes room, so that a flood of callers costs a fixed amount of memory.
+//! On `sealed` one [`Door`] answers all openings, and hands out an [`Endpoint`] for each peer whose
+//! address is validated. All other datagrams go to the endpoint whose connection id they bear, from
+//! whatever address they come. `rfc998` has no ids and validates nothing: an address that sends
+//! something worth an answer gets a passive [`Endpoint`]. Few of those that never open are kept,
+//! and the oldest makes room, so that a flood of openings costs a fixed amount of memory.
 //!
-//! No datagram costs much more for there being many: ends are found in trees, and by hash where
-//! strangers choose the key, and only those are looked at that were spoken to, whose time has come
-//! or whose client did something.
+//! The cost of a datagram hardly grows with the number of endpoints. They are found in trees, and
+//! by hash where strangers choose the key. Only those are polled that received something, whose
+//! timer is due or whose client did something.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -27,11 +27,11 @@ use crate::net::entropy::entropy;
 
 /// Ends that have not opened yet, at most.
 const MAX_CALLERS: usize = 64;
-/// Ends in all, at most: on `rfc998` one datagram from a forged address opens a connection. Who
-/// comes then hears nothing, and may ask again.
+/// Endpoints in all, at most: on `rfc998` one datagram from a forged address opens a connection.
+/// Beyond that a peer gets no answer, and may try again.
 const MAX_MEMBERS: usize = 512;
 
-/// Branches of one connection at once, with those that are only told to come later.
+/// Branches of one connection at once, including those that are only asked to come later.
 pub(crate) const MAX_BRANCHES: usize = 80;
 
 /// Which connection; later ones have higher numbers.
@@ -39,7 +39,7 @@ pub(crate) const MAX_BRANCHES: usize = 80;
 pub struct ConnectionKey(u64);
 
 impl ConnectionKey {
-    /// Its number, for a [`Waker`](crate::net::wait::Waker) of its own.
+    /// Its number, for a [`Waker`](crate::net::poller::Waker) of its own.
     pub(crate) fn number(self) -> u64 {
         self.0
     }
@@ -50,8 +50,8 @@ impl ConnectionKey {
     }
 }
 
-/// Whose packets the door's are.
-const NOBODY: ConnectionKey = ConnectionKey(u64::MAX);
+/// The key for packets of the door.
+const NO_CONNECTION: ConnectionKey = ConnectionKey(u64::MAX);
 
 #[derive(Debug)]
 struct Member {
@@ -59,10 +59,10 @@ struct Member {
     end: Endpoint,
     /// Connection ids that lead here.
     ids: Vec<u32>,
-    /// Those under which its lanes begin.
+    /// The ids of lanes that are opening.
     lanes: Vec<u32>,
     opened: bool,
-    /// Whose branch it is, and how many it has itself.
+    /// Its stem, if it is a branch, and the number of its own branches.
     stem: Option<ConnectionKey>,
     branches: usize,
     /// Its entry among the deadlines.
@@ -74,7 +74,7 @@ struct Member {
 #[derive(Clone, Copy, Debug, Default)]
 struct Queued {
     sending: bool,
-    telling: bool,
+    eventful: bool,
     ready: bool,
 }
 
@@ -84,34 +84,34 @@ pub struct Listener {
     config: Config,
     /// Ends in all, at most.
     most: usize,
-    /// Who answers those who call (`sealed`).
+    /// The answerer of openings (`sealed`).
     door: Option<Door>,
     /// The newest packet was the door's: now the others have their turn.
     answered: bool,
-    /// Each in a place of its own, for it is 2 KB and a tree moves what it holds.
+    /// Each in an allocation of its own: it has 2 KB, and a tree moves its elements.
     members: BTreeMap<ConnectionKey, Box<Member>>,
     by_address: HashMap<SocketAddr, ConnectionKey>,
-    /// By the ids that our ends have chosen, so that nobody else can make them many and alike.
+    /// By the ids that our ends have chosen, so that no peer can make many alike.
     by_id: BTreeMap<u32, ConnectionKey>,
     next_key: u64,
-    /// Who has not opened, the oldest first.
+    /// Those that have not opened, the oldest first.
     callers: BTreeSet<ConnectionKey>,
-    /// When each end's time comes, unless it is in `sending`.
+    /// The deadline of each end, unless it is in `sending`.
     deadlines: BTreeSet<(Instant, ConnectionKey)>,
-    /// Who may have something to send, one after the other.
+    /// Those that may have something to send, one after the other.
     sending: VecDeque<ConnectionKey>,
-    /// Who may have an event to tell.
-    telling: VecDeque<ConnectionKey>,
-    /// Whose client is to be asked.
+    /// Those that may have an event.
+    eventful: VecDeque<ConnectionKey>,
+    /// Those whose application is to be called.
     ready: VecDeque<ConnectionKey>,
-    /// How often an end was looked at.
+    /// How often an end was polled.
     #[cfg(test)]
     looks: u64,
 }
 
 impl Listener {
-    /// Nobody yet; whoever comes gets an end with this configuration. `entropy` was never used
-    /// before.
+    /// A listener without connections. Each new peer gets an endpoint with this configuration.
+    /// `entropy` must never have been used before.
     pub fn new(config: Config, entropy: [u8; 32]) -> Self {
         let sealed = config.wire == Wire::Sealed;
         Self {
@@ -126,22 +126,21 @@ impl Listener {
             callers: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             sending: VecDeque::new(),
-            telling: VecDeque::new(),
+            eventful: VecDeque::new(),
             ready: VecDeque::new(),
             #[cfg(test)]
             looks: 0,
         }
     }
 
-    /// From now on these may open connections at the door, and nobody else; connections that are
-    /// open stay.
+    /// From now on only these keys may open connections. Open connections stay.
     pub fn authorize(&mut self, authorized: Arc<Authorized>) {
         if let Some(door) = &mut self.door {
             door.authorize(authorized);
         }
     }
 
-    /// Takes so many ends in all.
+    /// Accepts at most this many ends in all.
     pub fn with_room(self, most: usize) -> Self {
         Self { most, ..self }
     }
@@ -157,7 +156,7 @@ impl Listener {
         }
     }
 
-    /// For whom a datagram is. A false id leads to an end that drops what bears it.
+    /// The endpoint for a datagram. A false id leads to an endpoint that drops the datagram.
     fn addressee(&self, datagram: &Datagram<'_>) -> Option<ConnectionKey> {
         match self.door {
             None => self.by_address.get(&datagram.from).copied(),
@@ -173,8 +172,8 @@ impl Listener {
         self.members.get_mut(&key).map(Box::as_mut)
     }
 
-    /// Nobody's: the door hears it, or an unknown address gets an end if what it says deserves an
-    /// answer.
+    /// A datagram for no endpoint: it goes to the door, or an unknown address gets an endpoint if
+    /// the datagram deserves an answer.
     fn meet(&mut self, now: Instant, datagram: Datagram<'_>) {
         if self.members.len() >= self.most && self.callers.is_empty() {
             return;
@@ -185,7 +184,7 @@ impl Listener {
             end.into_iter().for_each(|end| _ = self.admit(now, address, end));
             return;
         }
-        // Without random numbers nobody can be met; they may be there for the next try.
+        // Without random numbers no peer can be accepted. They may be there for the next try.
         let Ok(entropy) = entropy() else { return };
         let mut end = Endpoint::passive(self.config.clone(), now, entropy);
         end.handle_datagram(now, datagram);
@@ -199,7 +198,7 @@ impl Listener {
         let _ = self.admit(now, address, end);
     }
 
-    /// What the peer of an end has branched from it gets ends, too.
+    /// Gives new branches of an end ends of their own.
     fn grow(&mut self, now: Instant, stem: ConnectionKey) {
         loop {
             let Self { door, members, by_id, most, .. } = self;
@@ -231,13 +230,13 @@ impl Listener {
             self.by_address.insert(address, key);
         }
         self.callers.insert(key);
-        self.heard(now, key);
+        self.mark_active(now, key);
         self.touch(key, true);
         key
     }
 
     /// Something arrived for this end: it may have opened, or answer to other ids than before.
-    fn heard(&mut self, now: Instant, key: ConnectionKey) {
+    fn mark_active(&mut self, now: Instant, key: ConnectionKey) {
         let Some(member) = self.members.get_mut(&key) else { return };
         if !member.opened && member.end.stats(now).opened_at.is_some() {
             member.opened = true;
@@ -255,14 +254,14 @@ impl Listener {
         if !member.end.lane_ids().iter().eq(&member.lanes) {
             let before = std::mem::replace(&mut member.lanes, member.end.lane_ids().to_vec());
             before.iter().for_each(|id| free(&mut self.by_id, *id, key));
-            // One that leads to somebody already is no lane's.
+            // An id that already has an endpoint is no lane's.
             let lanes = self.members.get(&key).into_iter().flat_map(|member| &member.lanes);
             lanes.for_each(|id| _ = self.by_id.entry(*id).or_insert(key));
         }
     }
 
-    /// This end may have something to send and to tell, and if it was not its client that touched
-    /// it, something for that one to do.
+    /// Marks that this end may have packets and events, and, unless its own application has touched
+    /// it, that this one is to be called.
     fn touch(&mut self, key: ConnectionKey, ready: bool) {
         let Some(member) = self.members.get_mut(&key) else { return };
         if let Some(due) = member.due.take() {
@@ -272,8 +271,8 @@ impl Listener {
         if !std::mem::replace(&mut queued.sending, true) {
             self.sending.push_back(key);
         }
-        if !std::mem::replace(&mut queued.telling, true) {
-            self.telling.push_back(key);
+        if !std::mem::replace(&mut queued.eventful, true) {
+            self.eventful.push_back(key);
         }
         if ready && !std::mem::replace(&mut queued.ready, true) {
             self.ready.push_back(key);
@@ -290,15 +289,15 @@ impl Listener {
         }
     }
 
-    /// What the door has to say to somebody who has no end yet.
+    /// The door's next answer to a peer that has no endpoint yet.
     fn next_answer(&mut self, batch: &mut Vec<u8>) -> Option<(ConnectionKey, Transmit)> {
         let transmit = self.door.as_mut()?.poll_transmit(batch)?;
         self.answered = true;
-        Some((NOBODY, transmit))
+        Some((NO_CONNECTION, transmit))
     }
 
-    /// Whose peers may be at an address that the network spoke of. A raw socket is not told the
-    /// port.
+    /// The connections whose peers may be at an address in an ICMP message. A raw socket does not
+    /// know the port.
     fn meant(&self, to: SocketAddr) -> Vec<ConnectionKey> {
         let is_meant = |member: &Member| {
             member.end.peer().or(Some(member.address)).is_some_and(|peer| is_meant(peer, to))
@@ -308,7 +307,7 @@ impl Listener {
     }
 
     fn remove(&mut self, key: ConnectionKey) {
-        // What the queues still hold of it leads to nobody.
+        // The queues may still hold its key, which then leads to nothing.
         let Some(member) = self.members.remove(&key) else { return };
         if self.by_address.get(&member.address) == Some(&key) {
             self.by_address.remove(&member.address);
@@ -340,7 +339,7 @@ impl Connections for Listener {
         let Some(key) = self.addressee(&datagram) else { return self.meet(now, datagram) };
         if let Some(member) = self.member(key) {
             member.end.handle_datagram(now, datagram);
-            self.heard(now, key);
+            self.mark_active(now, key);
             self.touch(key, true);
             if self.config.branches {
                 self.grow(now, key);
@@ -378,7 +377,7 @@ impl Connections for Listener {
     fn handle_no_route(&mut self, _now: Instant, _to: SocketAddr, _quote: &[u8]) {}
 
     fn handle_timeout(&mut self, now: Instant) {
-        // Each is looked at once: what it then has to send comes first.
+        // Each is polled once: packets that it then has come first.
         while let Some((_, key)) = self.deadlines.first().copied().filter(|(due, _)| *due <= now) {
             if let Some(member) = self.member(key) {
                 member.end.handle_timeout(now);
@@ -387,7 +386,7 @@ impl Connections for Listener {
         }
     }
 
-    /// One after the other, so that nobody starves.
+    /// One after the other, so that no connection starves.
     fn poll_transmit(
         &mut self,
         now: Instant,
@@ -414,19 +413,19 @@ impl Connections for Listener {
     }
 
     fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
-        while let Some(key) = self.telling.front().copied() {
+        while let Some(key) = self.eventful.front().copied() {
             if let Some(member) = self.member(key) {
                 if let Some(event) = member.end.poll_event() {
                     return Some((key, event));
                 }
-                member.queued.telling = false;
+                member.queued.eventful = false;
             }
-            self.telling.pop_front();
+            self.eventful.pop_front();
         }
         None
     }
 
-    /// Traces tell of one connection each; here there are many.
+    /// A trace is of one connection. Here there are many.
     fn poll_trace(&mut self) -> Option<(Instant, TraceEvent)> {
         None
     }
@@ -447,7 +446,7 @@ impl Connections for Listener {
         None
     }
 
-    fn rouse(&mut self) {
+    fn wake_all(&mut self) {
         let all: BTreeSet<ConnectionKey> = self.members.keys().copied().collect();
         for key in all {
             self.touch(key, true);
@@ -458,7 +457,7 @@ impl Connections for Listener {
         Self::authorize(self, authorized);
     }
 
-    fn rouse_one(&mut self, key: ConnectionKey) {
+    fn wake(&mut self, key: ConnectionKey) {
         self.touch(key, true);
     }
 

@@ -16,7 +16,7 @@ fn address(i: u16) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 1], i))
 }
 
-/// What passes between `caller`, who is at `address`, and `listener` in one round.
+/// Passes the packets of one round between `caller` at `address` and `listener`.
 fn exchange(listener: &mut Listener, caller: &mut Endpoint, address: SocketAddr, deaf: bool) {
     exchange_at(Instant::EPOCH, listener, caller, (address, deaf));
 }
@@ -79,7 +79,7 @@ fn remove(listener: &mut Listener, peer: SocketAddr) {
 }
 
 #[test]
-fn all_who_call_at_once_are_served() {
+fn callers_at_the_same_time_are_all_served() {
     let mut listener = Listener::new(config(Role::Receiver), [9; 32]);
     let mut callers: Vec<Endpoint> = (10..30).map(caller).collect();
     // Every OPEN before any confirmation, cookies and all.
@@ -94,9 +94,9 @@ fn all_who_call_at_once_are_served() {
 }
 
 #[test]
-fn those_who_never_open_cost_nothing_and_the_others_are_served() {
+fn callers_that_never_open_cost_nothing_and_the_others_are_served() {
     let mut listener = Listener::new(config(Role::Receiver), [9; 32]);
-    // From one address each; and all that one OPEN draws, from many.
+    // One OPEN from each address, and many copies of one OPEN.
     let mut one = caller(7);
     let mut open = Vec::new();
     one.poll_transmit(Instant::EPOCH, &mut open).expect("an OPEN");
@@ -124,9 +124,9 @@ fn those_who_never_open_cost_nothing_and_the_others_are_served() {
     assert_eq!(opened(&mut listener), [address(10)]);
 }
 
-/// Who has many OPENs, made or seen, and hears cookies, but never confirms.
+/// A peer with many OPENs, made or seen, that receives cookies and never confirms.
 #[test]
-fn whoever_opens_and_opens_keeps_nobody_out() {
+fn a_peer_that_repeats_openings_keeps_no_other_out() {
     let mut listener = Listener::new(config(Role::Receiver), [9; 32]);
     let [other, third] = [1, 2].map(|port| SocketAddr::from(([198, 51, 100, 1], port)));
     let greedy = |now, listener: &mut Listener, i| {
@@ -195,7 +195,7 @@ fn noise_makes_no_member() {
     assert!(listener.members.is_empty());
 }
 
-/// A listener with so many open connections and nothing left to say, and its first caller.
+/// A listener with so many idle open connections, and its first caller.
 fn at_rest(members: u16, now: Instant) -> (Listener, Endpoint) {
     let mut listener = Listener::new(config(Role::Receiver), [9; 32]);
     let mut callers: Vec<Endpoint> = (10..10 + members).map(caller).collect();
@@ -216,7 +216,7 @@ fn at_rest(members: u16, now: Instant) -> (Listener, Endpoint) {
     (listener, callers.swap_remove(0))
 }
 
-/// What the loop does in a turn; answers how many clients it asked.
+/// One step of the event loop. Returns how many applications it called.
 fn turn(listener: &mut Listener, now: Instant) -> usize {
     let asked = std::iter::from_fn(|| listener.poll_ready()).count();
     if listener.next_timeout(now).is_some_and(|due| due <= now) {
@@ -234,7 +234,7 @@ fn a_datagram_costs_no_more_among_many() {
         let (mut listener, mut caller) = at_rest(members, now);
         let before = listener.looks;
         assert_eq!(turn(&mut listener, now), 0);
-        assert_eq!(listener.looks, before, "nothing has happened, so nobody is looked at");
+        assert_eq!(listener.looks, before, "nothing has happened, so none is looked at");
         caller.quit(now, "enough");
         let (mut batch, mut datagrams) = (Vec::new(), 0);
         while caller.poll_transmit(now, &mut batch).is_some() {
@@ -261,7 +261,7 @@ fn only_those_are_looked_at_whose_time_has_come() {
     let (mut listener, mut caller) = at_rest(200, now);
     let due = listener.next_timeout(now).expect("a death timer at least");
     assert!(due > now);
-    // The first is heard an instant later than the others, so its time comes later.
+    // The first receives an instant later than the others, so its timer is due later.
     let later = now + Duration::from_millis(5);
     caller.handle_timeout(due);
     let mut batch = Vec::new();
@@ -275,7 +275,7 @@ fn only_those_are_looked_at_whose_time_has_come() {
     turn(&mut listener, later);
     let before = listener.looks;
     turn(&mut listener, due);
-    assert!(listener.looks > before, "those who are due are looked at");
+    assert!(listener.looks > before, "those that are due are looked at");
     let first = listener.key_of(address(10)).expect("known");
     let known = listener.deadlines.iter().filter(|(_, key)| *key == first).count();
     assert_eq!((known, listener.deadlines.len()), (1, 200), "each has one time");
@@ -291,7 +291,8 @@ fn an_id_leads_to_its_end_and_to_no_other_address() {
     let id = sealed::destination(&batch).expect("it has one");
     let key = listener.key_of(address(10)).expect("known");
     assert_eq!(listener.by_id.get(&id), Some(&key));
-    // Copied by somebody else: it is the peer's word all the same, but to him goes a question.
+    // Copied from another address: the packet counts as the peer's, but that address gets a
+    // CHALLENGE.
     let other = Datagram {
         from: address(11),
         local: None,
@@ -313,7 +314,7 @@ fn an_id_leads_to_its_end_and_to_no_other_address() {
 }
 
 #[test]
-fn who_may_call_by_a_key_changes_while_it_listens() {
+fn authorized_keys_change_while_it_listens() {
     let key = |n: u16| {
         let mut private = [7; 32];
         private[1] = n as u8;

@@ -1,9 +1,9 @@
 //! NETBLT directly on IP, as RFC 998 §6 has it: IP protocol 30, no UDP (`docs/protocol.md §2.2`).
 //!
-//! A raw socket hears every NETBLT packet that comes to this machine, for whichever program, and on
-//! loopback those that it sent itself. So the NETBLT ports do what the system does for UDP: the
-//! kernel gets a filter for ours, what still comes is looked at again, and a peer's address is its
-//! IP address with its NETBLT port in the port's place.
+//! A raw socket receives every NETBLT packet of this machine, for any program, and on loopback also
+//! those that it sent itself. So the NETBLT ports replace those of UDP: the kernel gets a filter
+//! for ours, the rest is checked again, and a peer's address is its IP address with its NETBLT
+//! port.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,12 +15,12 @@ pub const PROTOCOL: u8 = 30;
 /// The NETBLT port at which a passive end waits if no other is given. RFC 998 assigns none; the
 /// drafts of a version 5 (draft-white-tsvwg-netblt) keep this one for experiments.
 pub const PORT: u16 = 1021;
-/// Where an active end's own port begins if none is given: those that RFC 6335 leaves to programs.
+/// The first port for an active end without a given one: RFC 6335 leaves these to programs.
 const FIRST_DYNAMIC_PORT: u16 = 49_152;
 /// Bytes of the smallest NETBLT packet (RFC 998 §8), and of the smallest IPv4 header.
 const HEADER_BYTES: usize = 12;
 const IPV4_HEADER_BYTES: usize = 20;
-/// Where in a NETBLT packet its sender's port is, and where its addressee's.
+/// The offsets of the sender's and the addressee's port in a NETBLT packet.
 const LOCAL_PORT_AT: usize = 6;
 const FOREIGN_PORT_AT: usize = 8;
 
@@ -29,7 +29,7 @@ pub(crate) fn any_port(entropy: [u8; 32]) -> u16 {
     u16::from_be_bytes([entropy[0], entropy[1]]) | FIRST_DYNAMIC_PORT
 }
 
-/// Opens and binds a raw socket that hears what is sent to NETBLT port `port` of `address`.
+/// Opens and binds a raw socket that receives packets for NETBLT port `port` of `address`.
 pub(crate) fn open(address: IpAddr, port: u16) -> io::Result<socket2::Socket> {
     let local = SocketAddr::new(address, 0);
     let protocol = Protocol::from(i32::from(PROTOCOL));
@@ -40,8 +40,8 @@ pub(crate) fn open(address: IpAddr, port: u16) -> io::Result<socket2::Socket> {
     Ok(socket)
 }
 
-/// Lets through what is addressed to NETBLT port `port`: programs of the classic packet filter.
-/// With IPv4 they see the IP header, with IPv6 they do not.
+/// Lets packets for NETBLT port `port` pass: programs of the classic packet filter. With IPv4 they
+/// see the IP header, with IPv6 they do not.
 #[cfg(target_os = "linux")]
 fn filter(v6: bool, port: u16) -> Vec<socket2::SockFilter> {
     use socket2::SockFilter as Op;
@@ -70,8 +70,8 @@ pub(crate) fn is_for(packet: &[u8], port: u16) -> bool {
     packet.len() >= HEADER_BYTES && port_at(packet, FOREIGN_PORT_AT) == Some(port)
 }
 
-/// What a raw socket received, without its IP header, and who sent it; `None` if it is no NETBLT
-/// packet for `port`.
+/// The payload that a raw socket received, without its IP header, and its sender. `None` if it is
+/// no NETBLT packet for `port`.
 pub(crate) fn unwrap(from: IpAddr, bytes: &mut [u8], port: u16) -> Option<(SocketAddr, &mut [u8])> {
     let packet = if from.is_ipv4() {
         let words = usize::from(bytes.first().filter(|first| **first >> 4 == 4)? & 0xf);
@@ -92,7 +92,7 @@ fn port_at(packet: &[u8], at: usize) -> Option<u16> {
 mod tests {
     use super::*;
 
-    /// A KEEPALIVE from port 1025 to port 9, with a checksum that nobody looks at here.
+    /// A KEEPALIVE from port 1025 to port 9, with a checksum that is not checked here.
     const KEEPALIVE: [u8; 12] = [0, 0, 2, 2, 0, 12, 4, 1, 0, 9, 0, 0];
 
     #[test]
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_others_or_nothing_is_left_alone() {
+    fn packets_for_other_ports_or_invalid_ones_are_ignored() {
         let v4 = "192.0.2.1".parse().unwrap();
         let whole = [&[0x45][..], &[0; 19], &KEEPALIVE].concat();
         assert!(unwrap(v4, &mut whole.clone(), 9).is_some());

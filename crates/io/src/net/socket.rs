@@ -1,17 +1,17 @@
 //! The socket: a burst out in one system call, a batch of bursts in by another.
 //!
-//! Out, a [`Transmit`] is one GSO send, cut by the kernel or the network card; where that does not
-//! work it is cut here. In, `recvmmsg` fills slots with what GRO put together, and the pieces are
+//! Sending: a [`Transmit`] is one GSO send, cut by the kernel or the network card. Where that does
+//! not work it is cut here. Receiving: `recvmmsg` fills slots with GRO batches, and the pieces are
 //! handed on one by one, where they lie. Everything is allocated at the start. A raw socket
-//! ([`crate::net::raw_ip`]) differs in that its bursts leave packet by packet, back to back, and
-//! that what it hears is filtered here.
+//! ([`crate::net::raw_ip`]) differs in two ways: its bursts leave packet by packet, back to back,
+//! and what it receives is filtered here.
 //!
-//! A datagram that this machine's interface does not take is no error: it is lost, as those are
-//! that a router does not take, and told ([`Socket::take_oversize`]). One such segment fails a
-//! whole GSO send, which is then cut here, so that what is small enough leaves.
+//! A datagram that is too large for this machine's interface is no error. It is lost, as on a
+//! router, and reported ([`Socket::take_oversize`]). One such segment fails a whole GSO send, which
+//! is then cut here, so that the segments that are small enough leave.
 //!
-//! The socket is never connected: a peer that was started again comes from another port and must be
-//! heard. ICMP errors are asked for (`IP_RECVERR`) and read from the error queue instead.
+//! The socket is never connected: a restarted peer sends from another port, and its datagrams must
+//! arrive. ICMP errors are asked for (`IP_RECVERR`) and read from the error queue instead.
 
 use std::io::{self, ErrorKind, Read as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -29,8 +29,8 @@ use crate::carried::Carried;
 use crate::error::Error;
 use crate::net::batch::{self, SLOT_BYTES, SLOTS, WallClock};
 use crate::net::connections::{Oversize, canonical};
+use crate::net::demux_queue::{Batch, DemuxQueue};
 use crate::net::icmp::{self, IcmpError};
-use crate::net::inbox::{Batch, Inbox};
 use crate::net::raw_ip;
 use crate::options::Family;
 
@@ -45,7 +45,7 @@ const MAX_RETRIES: u32 = 2;
 /// to try again after this time.
 const RENEWAL: Duration = Duration::from_secs(10);
 
-/// Where to bind.
+/// The address and options of a socket.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bind {
     /// One address of this machine, or all of them.
@@ -54,16 +54,17 @@ pub struct Bind {
     pub port: u16,
     /// Which IP versions; IPv6 and IPv4 on one socket if any will do.
     pub family: Family,
-    /// Whether peers come to us: then datagrams tell to which address of ours they came, so that
-    /// they can be answered from it, which is the one the peers' routers and firewalls expect.
+    /// Whether peers connect to it. Then each datagram comes with its local address, so that the
+    /// answer can leave from there: the peers' routers and firewalls expect that.
     pub answering: bool,
     /// Whether this is a raw socket; then `port` is a NETBLT port, and not 0.
     pub raw_ip: bool,
-    /// Hear only packets of the `rfc998` wire for this NETBLT port. A raw socket hears `port`'s.
+    /// Receive only packets of the `rfc998` wire for this NETBLT port. A raw socket receives those
+    /// for `port`.
     pub only: Option<u16>,
 }
 
-/// What became of a send.
+/// The result of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
     /// All of it left, or was lost on the way out like any datagram may be.
@@ -74,7 +75,7 @@ pub enum Sent {
     NoRoute,
 }
 
-/// What a call of [`Socket::recv`] brought.
+/// The result of a call of [`Socket::recv`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// Datagrams handed on.
@@ -87,7 +88,7 @@ pub struct Received {
 #[derive(Debug)]
 pub struct Socket {
     io: socket2::Socket,
-    /// None where there is no UDP: something else carries what it sends ([`Carried`]).
+    /// None without UDP: something else carries the datagrams ([`Carried`]).
     state: Option<UdpSocketState>,
     local: SocketAddr,
     /// Whether IPv4 addresses must be mapped into IPv6.
@@ -95,20 +96,20 @@ pub struct Socket {
     segment: bool,
     raw_ip: bool,
     only: Option<u16>,
-    /// Whether datagrams tell to which address of ours they came.
+    /// Whether datagrams come with their local addresses.
     tells_local: bool,
     space: Buffer,
     wall: WallClock,
     icmp_errors: Vec<IcmpError>,
-    /// What the interface would not send.
+    /// The datagram that the interface refused.
     oversize: Option<Oversize>,
-    /// The largest IP packets that it sends, as it said last.
+    /// The largest IP packets of the interface, as last reported.
     limit: Option<u32>,
     /// Since when quinn-udp may do less than the system can.
     impaired: Option<Instant>,
-    /// What comes, if somebody else reads it.
-    inbox: Option<Arc<Inbox<IcmpError>>>,
-    /// What came last from there.
+    /// The receive queue, if another thread reads the socket.
+    queue: Option<Arc<DemuxQueue<IcmpError>>>,
+    /// The last batch from there.
     taken: Batch,
 }
 
@@ -175,13 +176,13 @@ impl Socket {
         enlarge(&io);
         batch::tell_overruns(&io);
         let state = UdpSocketState::new(UdpSockRef::from(&io))?;
-        // Without them a dead peer is found by the death timer alone.
+        // Without them a dead peer is only found by the death timer.
         if !icmp::enable(&io, address.is_ipv6() && bind.raw_ip) {
             let _ = state.enable_transport_errors(UdpSockRef::from(&io));
         }
         let bound = io.local_addr()?.as_socket();
         let bound = bound.ok_or_else(|| io::Error::from(ErrorKind::AddrNotAvailable))?;
-        // Of a raw socket the system tells the protocol's number for a port.
+        // The system reports the protocol's number as the port of a raw socket.
         let port = if bind.raw_ip { bind.port } else { bound.port() };
         let local = SocketAddr::new(bound.ip(), port);
         Self::made(io, Some(state), local, bind)
@@ -207,16 +208,16 @@ impl Socket {
             oversize: None,
             limit: None,
             impaired: None,
-            inbox: None,
+            queue: None,
             taken: Batch::default(),
             io,
             local,
         })
     }
 
-    /// The same for a branch of the connection that it has: it sends there, and reads only what the
-    /// owner of this one puts into the inbox.
-    pub(crate) fn share(&self, inbox: Arc<Inbox<IcmpError>>) -> io::Result<Self> {
+    /// The same for a branch of its connection: it sends through this socket, and reads only what
+    /// the owner of this one puts into the queue.
+    pub(crate) fn share(&self, queue: Arc<DemuxQueue<IcmpError>>) -> io::Result<Self> {
         let io = self.io.try_clone()?;
         Ok(Self {
             state: Some(UdpSocketState::new(UdpSockRef::from(&io))?),
@@ -232,15 +233,15 @@ impl Socket {
             oversize: None,
             limit: None,
             impaired: None,
-            inbox: Some(inbox),
+            queue: Some(queue),
             taken: Batch::default(),
             io,
         })
     }
 
-    /// Whether somebody else reads what comes.
+    /// Whether another thread reads the socket.
     pub(crate) fn is_shared(&self) -> bool {
-        self.inbox.is_some()
+        self.queue.is_some()
     }
 
     /// The address it is bound to, with the port that the system chose; on raw IP with the NETBLT
@@ -249,10 +250,10 @@ impl Socket {
         self.local
     }
 
-    /// Bytes of packets that it holds until they are read, about. The kernel says twice that, half
-    /// of it for its own needs (socket(7)).
+    /// About how many bytes of packets it holds until they are read. The kernel reports twice that,
+    /// half of it for its own needs (socket(7)).
     pub fn room(&self) -> Option<u32> {
-        // What finds no room in a pair waits where it is sent.
+        // A datagram that does not fit into a pair waits at its sender.
         self.state.as_ref()?;
         let bytes = self.io.recv_buffer_size().ok()?;
         let share = if cfg!(target_os = "linux") { 2 } else { 1 };
@@ -264,7 +265,8 @@ impl Socket {
         match (address, self.local.ip()) {
             (IpAddr::V4(_), IpAddr::V6(_)) if self.raw_ip => false,
             (IpAddr::V4(_), IpAddr::V4(_)) => true,
-            // A socket for one IPv6 address, or for IPv6 only, says so itself when it is tried.
+            // A socket for one IPv6 address, or for IPv6 only, reports that itself when it is
+            // tried.
             (IpAddr::V4(_), IpAddr::V6(own)) => own.is_unspecified(),
             (IpAddr::V6(_), IpAddr::V4(_)) => false,
             (IpAddr::V6(_), IpAddr::V6(_)) => true,
@@ -322,7 +324,7 @@ impl Socket {
         Ok(Sent::All)
     }
 
-    /// What of the last send this machine's interface did not take for its size, if anything.
+    /// A segment of the last send that was too large for this machine's interface, if any.
     pub fn take_oversize(&mut self) -> Option<Oversize> {
         self.oversize.take()
     }
@@ -336,7 +338,7 @@ impl Socket {
         }
     }
 
-    /// Lets quinn-udp find out anew what the system can do.
+    /// Lets quinn-udp detect again what the system can do.
     fn renew(&mut self) {
         self.impaired = None;
         if self.state.is_some()
@@ -372,8 +374,7 @@ impl Socket {
         state.try_send(UdpSockRef::from(&self.io), &out)
     }
 
-    /// What an error of a send means. Reading the error queue clears what it holds for the next
-    /// call.
+    /// Judges an error of a send. Reading the error queue clears its error for the next call.
     fn judge(&mut self, error: &io::Error, whole: bool, pinned: bool, retries: u32) -> Judged {
         if error.kind() == ErrorKind::WouldBlock {
             return Judged::Blocked;
@@ -390,11 +391,11 @@ impl Socket {
             self.impaired.get_or_insert_with(Instant::now);
         }
         match errno {
-            // A full queue below us does not tell when it has room again: the datagrams are lost.
+            // A full queue below does not report when it has room again: the datagrams are lost.
             Some(Errno::NOBUFS | Errno::NOMEM) => Judged::Lost,
             // The network is down for now, or a local filter drops what we send.
             Some(Errno::NETDOWN | Errno::PERM | Errno::ACCESS) => Judged::Lost,
-            // What carried it is gone: the peer falls silent.
+            // The carrier is gone: the peer falls silent.
             Some(_) if self.state.is_none() => Judged::Lost,
             // No segmentation: quinn-udp has noticed, and the rest goes out in pieces.
             Some(Errno::IO | Errno::INVAL) if whole && self.max_segments() == 1 => Judged::Retry,
@@ -421,18 +422,19 @@ impl Socket {
         }
     }
 
-    /// Hands on every datagram of one batch, where it lies, with what `clock` says. Never waits.
+    /// Passes on every datagram of one batch, in place, with the time of `clock`. Never waits.
     ///
-    /// The clock is read after the batch was. This process may lose its processor between the two,
-    /// and what comes meanwhile must not seem to have come sooner than it did: a round trip that is
-    /// too short, or a way there, is believed for long, and everything after it is a queue then.
+    /// The clock is read after the batch. This process may lose its processor between the two, and
+    /// packets that arrive meanwhile must not seem to have arrived earlier than they did: a round
+    /// trip or one-way time that is too short counts for long, and makes all later ones look like a
+    /// queue.
     pub fn recv<T: Copy>(
         &mut self,
         clock: impl FnOnce() -> T,
         mut each: impl FnMut(T, Datagram<'_>),
     ) -> Result<Received, Error> {
-        if let Some(inbox) = &self.inbox {
-            let errors = inbox.take(&mut self.taken).map_err(Error::Ended)?;
+        if let Some(queue) = &self.queue {
+            let errors = queue.take(&mut self.taken).map_err(Error::Ended)?;
             self.icmp_errors.extend(errors);
             let now = clock();
             let received = Received { datagrams: self.taken.len(), full: false };
@@ -494,7 +496,7 @@ impl Socket {
     fn failed_recv(&mut self, error: io::Error) -> Result<Received, Error> {
         self.read_errors();
         match Errno::from_io_error(&error) {
-            // Handles that are none end the loop; what the network reports does not.
+            // An invalid handle ends the loop. An error of the network does not.
             Some(Errno::BADF | Errno::NOTSOCK | Errno::FAULT) | None => {
                 Err(Error::Socket { what: "cannot receive".to_owned(), source: error })
             }
@@ -502,11 +504,10 @@ impl Socket {
         }
     }
 
-    /// Reads the error queue, and answers what was new in it. Called when the socket reports an
-    /// error.
+    /// Reads the error queue, and returns its new errors. Called when the socket reports an error.
     pub fn read_errors(&mut self) -> &[IcmpError] {
         let known = self.icmp_errors.len();
-        // A pair has no such queue: what is read there is a datagram.
+        // A pair has no such queue: a read there returns a datagram.
         let most = if self.state.is_some() { MAX_ICMP_ERRORS } else { 0 };
         for _ in 0..most {
             match icmp::read(&self.io, canonical) {
@@ -521,7 +522,7 @@ impl Socket {
         self.icmp_errors.get(known..).unwrap_or_default()
     }
 
-    /// The next thing that the error queue said.
+    /// The next error of the error queue.
     pub fn poll_icmp_error(&mut self) -> Option<IcmpError> {
         self.icmp_errors.pop()
     }
@@ -543,7 +544,7 @@ impl AsFd for Socket {
     }
 }
 
-/// What an error of a send means.
+/// The meaning of a send's error.
 enum Judged {
     Retry,
     RetryFromAnywhere,
@@ -565,7 +566,7 @@ fn udp(address: IpAddr, bind: &Bind) -> io::Result<socket2::Socket> {
     Ok(socket)
 }
 
-/// What the errors of [`raw_ip::open`] mean, and what to do.
+/// Explains the errors of [`raw_ip::open`], and what to do.
 fn raw_failed(address: IpAddr, source: io::Error) -> Error {
     let hint = match source.kind() {
         ErrorKind::PermissionDenied => {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::net::wait::Poller;
+use crate::net::poller::Poller;
 
 fn socket(address: &str) -> Socket {
     let address = Some(address.parse().unwrap());
@@ -14,16 +14,16 @@ fn transmit(to: SocketAddr, segment: usize, len: usize) -> Transmit {
     Transmit { to, local: None, ecn: Some(Ecn::Ect0), segment, len }
 }
 
-type Told = (SocketAddr, Option<IpAddr>, Option<Ecn>, Vec<u8>);
+type DatagramRow = (SocketAddr, Option<IpAddr>, Option<Ecn>, Vec<u8>);
 
 /// All datagrams there are, once there is one.
 fn receive(socket: &mut Socket) -> Vec<(SocketAddr, Option<Ecn>, Vec<u8>)> {
-    let told = receive_with_local(socket);
-    told.into_iter().map(|(from, _, ecn, bytes)| (from, ecn, bytes)).collect()
+    let received = receive_with_local(socket);
+    received.into_iter().map(|(from, _, ecn, bytes)| (from, ecn, bytes)).collect()
 }
 
 /// The same, with the address of ours that each came to.
-fn receive_with_local(socket: &mut Socket) -> Vec<Told> {
+fn receive_with_local(socket: &mut Socket) -> Vec<DatagramRow> {
     let mut poller = Poller::new().unwrap();
     let ready = poller.wait(socket.as_fd(), false, Duration::from_secs(10)).unwrap();
     assert!(ready.readable);
@@ -79,7 +79,7 @@ fn one_socket_serves_both_ip_versions_and_answers_from_where_it_was_asked() {
         client.send(&transmit(to, 5, 5), b"hello").unwrap();
         let (from, local, _, bytes) = receive_with_local(&mut server).remove(0);
         assert_eq!((from, bytes.as_slice()), (client.local(), b"hello".as_slice()));
-        // Whatever else comes from a thousand others does not change where this one is answered.
+        // Datagrams from a thousand others do not change the source of this answer.
         server.send(&Transmit { local, ..transmit(from, 3, 3) }, b"you").unwrap();
         assert_eq!(receive(&mut client)[0].0, to);
     }
@@ -105,7 +105,7 @@ fn a_closed_port_is_reported_and_does_not_stop_the_socket() {
     let mut poller = Poller::new().unwrap();
     let ready = poller.wait(a.as_fd(), false, Duration::from_secs(10)).unwrap();
     assert!(ready.error);
-    // Whatever is called first meets the error, and does its work all the same.
+    // The first call meets the error, and does its work all the same.
     assert_eq!(a.send(&transmit(b.local(), 1, 1), b"y").unwrap(), Sent::All);
     a.read_errors();
     assert_eq!(a.poll_icmp_error(), Some(IcmpError::Refused(closed, icmp::Quote::of(b"x"))));
@@ -114,15 +114,15 @@ fn a_closed_port_is_reported_and_does_not_stop_the_socket() {
     assert_eq!(a.recv(|| (), |(), _| ()).unwrap(), Received::default());
 }
 
-/// What the kernel tells of each burst fits: when it came, its mark, and to which address.
+/// The control messages of each burst fit: its arrival time, its mark, and its local address.
 #[cfg(target_os = "linux")]
 #[test]
-fn what_waited_longer_is_older_and_nothing_else_is_lost_for_that() {
+fn a_datagram_that_waited_longer_is_older() {
     let any = Bind { answering: true, ..Bind::default() };
     let (mut a, mut b) = (socket("127.0.0.1"), Socket::bind(&any).unwrap());
     let to = SocketAddr::from((Ipv4Addr::LOCALHOST, b.local().port()));
     let (apart, mut ages) = (Duration::from_millis(20), Vec::new());
-    // A kernel that tells no times yet begins to when the first socket asks for them.
+    // A kernel without arrival times starts them with the first socket that asks for them.
     for _ in 0..100 {
         assert_eq!(a.send(&transmit(to, 1, 1), b"x").unwrap(), Sent::All);
         std::thread::sleep(apart);
@@ -143,7 +143,7 @@ fn what_waited_longer_is_older_and_nothing_else_is_lost_for_that() {
     panic!("{ages:?}");
 }
 
-/// The clock is read when the batch is in hand: what arrives while it is read belongs to the next.
+/// The clock is read after the batch: packets that arrive meanwhile belong to the next.
 #[test]
 fn nothing_comes_in_with_an_earlier_time_than_its_own() {
     let (mut a, mut b) = (socket("127.0.0.1"), socket("127.0.0.1"));
@@ -167,7 +167,7 @@ fn nothing_comes_in_with_an_earlier_time_than_its_own() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_socket_tells_how_many_it_had_no_room_for() {
+fn a_socket_reports_how_many_datagrams_it_dropped() {
     let (mut a, mut b) = (socket("127.0.0.1"), socket("127.0.0.1"));
     b.io.set_recv_buffer_size(4096).unwrap();
     let (to, bytes) = (b.local(), [7; 1000]);
@@ -178,14 +178,14 @@ fn a_socket_tells_how_many_it_had_no_room_for() {
     while b.recv(|| (), |(), _| came += 1).unwrap().datagrams > 0 {}
     assert!(came < 50, "{came} had room");
     assert_eq!(a.send(&transmit(to, 1000, 1000), &bytes).unwrap(), Sent::All);
-    let mut told = None;
+    let mut overrun = None;
     Poller::new().unwrap().wait(b.as_fd(), false, Duration::from_secs(10)).unwrap();
-    b.recv(|| (), |(), datagram| told = Some(datagram.reception.overrun)).unwrap();
-    assert_eq!(told, Some(50 - came));
+    b.recv(|| (), |(), datagram| overrun = Some(datagram.reception.overrun)).unwrap();
+    assert_eq!(overrun, Some(50 - came));
 }
 
 #[test]
-fn a_datagram_too_large_for_the_interface_is_lost_and_told_and_others_are_sent() {
+fn a_datagram_too_large_for_the_interface_is_reported_lost_and_others_are_sent() {
     let (mut a, mut b) = (socket("127.0.0.1"), socket("127.0.0.1"));
     let bytes = vec![0; 66_000];
     let to = b.local();
@@ -248,7 +248,7 @@ fn a_pair_carries_datagrams_and_never_more_than_is_read() {
         let len = other.recv(&mut space).expect("a datagram");
         assert_eq!(&space[..len], piece, "each is one, and in order");
     }
-    // What is not read is not lost, but waits.
+    // Unread datagrams wait and are not lost.
     let sent = std::iter::repeat_with(|| socket.send(&transmit, &bytes).expect("tried"));
     let whole = sent.take(1_000_000).take_while(|sent| *sent == Sent::All).count();
     assert!(whole < 1_000_000, "it is never full");

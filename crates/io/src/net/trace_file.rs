@@ -1,6 +1,6 @@
 //! A trace of a transfer: one JSON object a line, for plots and for finding faults.
 //!
-//! A disk that fails ends the trace, never the transfer; [`TraceFile::finish`] tells of it.
+//! A disk error ends the trace, never the transfer. [`TraceFile::finish`] reports it.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -16,22 +16,22 @@ use crate::net::connections::Connections;
 pub struct DiskEvent {
     /// Which thread of the disk this is about.
     pub side: DiskSide,
-    /// Whether it is what the transfer waits for.
+    /// Whether the transfer waits for it.
     pub waiting: bool,
-    /// Buffers that were read and are not wanted yet, or that are to be written.
+    /// Buffers that were read and are not requested yet, or that are to be written.
     pub buffers: usize,
 }
 
-/// What limited the transfer, as both ends know when it is over (`docs/reference/trace.md`).
+/// The limit of the transfer, as both ends know it at the end (`docs/reference/trace.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitEvent {
     /// Its name in a summary.
     pub by: &'static str,
-    /// What the receiver said of itself, if it did.
+    /// The receiver's facts, if it sent any.
     pub receiver: Option<ReceiverEvent>,
 }
 
-/// What a receiver says of itself.
+/// The facts of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverEvent {
     /// For how much of the time its loop wanted a processor, in percent.
@@ -42,7 +42,7 @@ pub struct ReceiverEvent {
     pub storing: u64,
     /// How much its socket holds, in KiB, if that was too little; else 0.
     pub socket: u64,
-    /// The socket had no room for what came.
+    /// The socket dropped datagrams.
     pub overrun: bool,
 }
 
@@ -55,7 +55,7 @@ pub enum DiskSide {
     Write,
 }
 
-/// Where trace events go.
+/// A trace file.
 #[derive(Debug)]
 pub struct TraceFile {
     path: PathBuf,
@@ -77,14 +77,14 @@ impl TraceFile {
         Ok(Self { path: path.to_owned(), out, line: String::new(), failed: None })
     }
 
-    /// Writes what has happened since the last call.
+    /// Writes the trace events since the last call.
     pub fn record(&mut self, connections: &mut impl Connections) {
         self.line.clear();
         self.write_connections(connections);
         self.put();
     }
 
-    /// Writes what the disk does.
+    /// Writes a change of the disk's state.
     pub fn record_disk(&mut self, at: Instant, event: DiskEvent) {
         let DiskEvent { side, waiting, buffers } = event;
         let side = match side {
@@ -133,7 +133,7 @@ impl TraceFile {
         }
     }
 
-    /// Nothing more comes; a warning if it could not be written.
+    /// Finishes the trace. Returns a warning if it could not be written.
     pub fn finish(&mut self) -> Option<Warning> {
         if self.failed.is_none() {
             self.failed = self.out.flush().err();
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_limited_it_is_one_line_of_json() {
+    fn the_limit_is_one_line_of_json() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let mut trace = TraceFile::create(file.path()).expect("opened");
         let receiver = ReceiverEvent { cpu: 20, disk: 91, storing: 3, socket: 0, overrun: false };

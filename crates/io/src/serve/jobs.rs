@@ -1,5 +1,5 @@
-//! The threads that look for what is asked, as many at once as requests may be: one counts until it
-//! ends, whatever has become of the request.
+//! The threads that perform requests, as many at once as there may be requests. A thread counts
+//! until it ends, whatever has become of its request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

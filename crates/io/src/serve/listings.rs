@@ -7,34 +7,34 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::Dir;
 
-use super::rate_limiter::Client;
+use super::rate_limiter::ClientId;
 use crate::cancel::Cancel;
-use crate::denial::Denied;
-use crate::disk::renaming::id;
+use crate::disk::rename::id;
 use crate::disk::staging;
-use crate::error::Denial;
+use crate::error::RequestErrorKind;
 use crate::memory_budget::{MemoryLease, MemoryShare};
+use crate::request_error::RequestError;
 
 /// Names of a directory that are remembered at most.
 const MOST_NAMES: usize = 1 << 18;
-/// What a name takes of memory beyond its bytes.
+/// Memory of a name beyond its bytes.
 const NAME_BYTES: u64 = 40;
 /// Directories that are remembered, and those of one client.
 const MOST: usize = 64;
 const MOST_OF_ONE: usize = 4;
 /// For so long they are, if no client asks for the next page.
 const AGE: Duration = Duration::from_secs(60);
-/// Between two looks whether the names are still wanted.
+/// Names between two checks whether they are still needed.
 const LOOK: usize = 256;
 
-/// Names of directories of which a page was sent, and more may be asked for. Cheap to clone.
+/// Names of directories of which a page was sent, for the next pages. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Listings(Arc<Mutex<Vec<Listing>>>);
 
 /// Names of a directory, sorted.
 #[derive(Debug)]
 struct Listing {
-    client: Client,
+    client: ClientId,
     /// Its device, and its number there.
     directory: (u64, u64),
     /// They are those behind this one.
@@ -60,7 +60,7 @@ pub(super) struct Page {
 }
 
 impl Names {
-    /// At most so many behind this one; nothing if it is not known whether there are more.
+    /// At most so many names after this one; `None` if it is not known whether there are more.
     fn page(&self, after: &[u8], most: usize) -> Option<Page> {
         let from = self.list.partition_point(|name| **name <= *after);
         let left = self.list.len() - from;
@@ -73,15 +73,15 @@ impl Names {
 }
 
 impl Listings {
-    /// The next names in a directory behind this one, at most so many. A first page is always read
+    /// The next names in a directory after this one, at most so many. A first page is always read
     /// from the directory.
     pub(super) fn page(
         &self,
-        (client, memory): (Client, &MemoryShare),
+        (client, memory): (ClientId, &MemoryShare),
         directory: &OwnedFd,
         (after, most): (&[u8], usize),
         cancel: &Cancel,
-    ) -> Result<Page, Denied> {
+    ) -> Result<Page, RequestError> {
         let place = id(&rustix::fs::fstat(directory).map_err(std::io::Error::from)?);
         let known = self.find(client, place, after).filter(|_| !after.is_empty());
         if let Some(page) = known.and_then(|names| names.page(after, most)) {
@@ -96,7 +96,7 @@ impl Listings {
         Ok(page)
     }
 
-    fn find(&self, client: Client, place: (u64, u64), after: &[u8]) -> Option<Arc<Names>> {
+    fn find(&self, client: ClientId, place: (u64, u64), after: &[u8]) -> Option<Arc<Names>> {
         let mut all = self.all();
         let is_it =
             |of: &&mut Listing| of.client == client && of.directory == place && *of.after <= *after;
@@ -118,7 +118,7 @@ impl Listings {
         all.push(listing);
     }
 
-    /// Those for which no client asks any more are forgotten.
+    /// Drops the names for which no client has asked for a while.
     pub(super) fn forget_old(&self) {
         self.all().retain(|of| of.used.elapsed() < AGE);
     }
@@ -135,13 +135,13 @@ fn remove_oldest(all: &mut Vec<Listing>, of: impl Fn(&Listing) -> bool) {
     }
 }
 
-/// The names in a directory behind this one, as many as there is memory for and more than these.
+/// The names in a directory after this one, as many as there is memory for, and at least these.
 fn read(
     directory: &OwnedFd,
     (after, most): (&[u8], usize),
     mut memory: MemoryLease,
     cancel: &Cancel,
-) -> Result<Names, Denied> {
+) -> Result<Names, RequestError> {
     let mut list: Vec<Box<[u8]>> = Vec::new();
     let (mut kept, mut more) = (MOST_NAMES.max(most + 1), false);
     let mut cut = |list: &mut Vec<Box<[u8]>>, memory: &mut MemoryLease, kept: usize| {
@@ -153,7 +153,7 @@ fn read(
     };
     for (number, found) in Dir::read_from(directory).map_err(std::io::Error::from)?.enumerate() {
         if number % LOOK == 0 && cancel.is_cancelled() {
-            return Err(Denied::new(Denial::Failed, "interrupted"));
+            return Err(RequestError::new(RequestErrorKind::Failed, "interrupted"));
         }
         let found = found.map_err(std::io::Error::from)?;
         let name = found.file_name().to_bytes();
@@ -166,7 +166,7 @@ fn read(
             cut(&mut list, &mut memory, kept);
             if !memory.take(cost(name)) {
                 let why = "there is no memory for a list; try again later";
-                return Err(Denied::new(Denial::Busy, why));
+                return Err(RequestError::new(RequestErrorKind::Busy, why));
             }
         }
         list.push(name.into());
@@ -189,8 +189,8 @@ mod tests {
     use super::*;
     use crate::memory_budget::MemoryBudget;
 
-    fn client(number: u8) -> Client {
-        Client::Key([number; 32])
+    fn client(number: u8) -> ClientId {
+        ClientId::Key([number; 32])
     }
 
     /// A directory of so many files.
@@ -227,7 +227,7 @@ mod tests {
         };
         let first = page(b"");
         assert!(first.more && first.names.len() == 10 && *first.names[9] == *b"0009");
-        // What is gone by now is known still: it was not read again.
+        // Removed files are still in the cached names.
         (50..100).for_each(|n| fs::remove_file(directory.path().join(format!("{n:04}"))).unwrap());
         let second = page(b"0089");
         assert!(!second.more && second.names.len() == 10);
@@ -245,7 +245,7 @@ mod tests {
         assert!(budget.taken() <= 2000);
         let none = MemoryBudget::new(60).share(client(1));
         let page = listings.page((client(1), &none), &handle, (b"", 10), &Cancel::default());
-        assert_eq!(page.unwrap_err().what, Denial::Busy);
+        assert_eq!(page.unwrap_err().what, RequestErrorKind::Busy);
     }
 
     #[test]

@@ -1,18 +1,17 @@
-//! How a server keeps its rates: one for all that it sends and takes in, one for each key, and
-//! between clients, sessions and requests an even share of these (`docs/guide/servers.md`,
-//! *Rates*).
+//! The rate limiter of a server: one rate for all its traffic, one for each key, and an even share
+//! of these for clients, sessions and requests (`docs/guide/servers.md`, *Rates*).
 //!
 //! A request has a *share*, in bytes of IP packets a second: a sender here keeps to it, and the
-//! sender at the other end learns it. All shares together never come to more than there is. A
-//! request that is held up by its share, or has not left it unused for [`HOLD`], is given as much
-//! as any other; what the others leave is divided again.
+//! sender at the other end gets it. All shares together never exceed the rate. A request that its
+//! share limits, or that has not left it unused for [`HOLD`], gets as much as any other. What the
+//! others leave is divided again.
 //!
-//! A client that puts files may not keep to its share. So each client has a token bucket,
-//! filled at the rate of its share, from which all that it moves is taken: what is sent to it when
-//! it leaves, what it may send when it is granted. A client with an empty bucket is granted
-//! nothing.
+//! A client that uploads may ignore its share. So each client has a token bucket, filled at the
+//! rate of its share, from which all its traffic is taken: data to it when they leave, data from it
+//! when they are granted. A client with an empty bucket is granted nothing.
 //!
-//! No clock is read here, and nothing sent: times and counts come in, shares and grants go out.
+//! The limiter reads no clock and sends nothing: times and counts come in, shares and grants go
+//! out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -22,45 +21,45 @@ use netblt_proto::config::PublicKey;
 use netblt_proto::time::Instant;
 use netblt_proto::units::Rate;
 
-/// What is moved is measured over so long at least.
+/// The shortest time over which traffic is measured.
 pub(super) const SPELL: Duration = Duration::from_millis(100);
 /// A request counts as one that can use all it gets until it has left a part of its share unused
 /// for so long.
 const HOLD: Duration = Duration::from_secs(2);
-/// How many of the newest spells tell what a request uses that cannot use its share.
+/// The number of recent spells that show the use of a request that cannot use its share.
 const RECENT: usize = 20;
 /// A request that moves less than this part of its share in a spell is held up by something else,
 const USED: f64 = 0.9;
-/// and keeps so many times what it moved in its best recent spell, to grow into.
+/// and keeps this multiple of its best recent spell, to grow into.
 const SPARE: f64 = 1.25;
-/// What is known to be little is moved within this time, in seconds, where shares allow it.
+/// A short request is done within this time, in seconds, where shares allow it.
 const BRIEF: f64 = 0.05;
 /// The least that a request is given, in bytes a second: a share of nothing would end it.
 const LEAST: f64 = 1000.0;
-/// A client that puts files is granted what its share makes in so many seconds ahead of what it
-/// may have sent, and one buffer.
+/// An uploading client is granted its share of this many seconds ahead of what it may have sent,
+/// and one buffer.
 const AHEAD: f64 = 1.0;
-/// What a client has left unused is kept for so many seconds.
+/// For how many seconds a client's unused share is kept.
 const KEPT: f64 = 0.1;
-/// A client that has moved more than it may has that made up for within about so many seconds.
+/// The time, in seconds, within which about all excess of a client is made up for.
 const REPAID: f64 = 1.0;
 
-/// A client, whose requests have an even share beside those of others.
+/// A client, with an even share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Client {
+pub(super) enum ClientId {
     /// The owner of a key.
     Key([u8; 32]),
-    /// Of those with the one ticket of a server, those at an address.
+    /// Clients with the server's ticket, at one address.
     At(IpAddr),
 }
 
-impl Client {
+impl ClientId {
     /// The client that has shown this key, if any, and is at this address.
     pub(super) fn of(key: Option<PublicKey>, peer: SocketAddr) -> Self {
         key.map_or_else(|| Self::at(peer.ip()), |key| Self::Key(key.0))
     }
 
-    /// Those at this address; an IPv6 network of 64 bits is one client's.
+    /// Those at this address. An IPv6 network of 64 bits counts as one client.
     fn at(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Self::At(address.into()),
@@ -72,21 +71,21 @@ impl Client {
     }
 }
 
-/// Where a request belongs, and the rate of its grant, if that has one.
+/// The client and the session of a request, and the rate of its key, if that has one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) client: Client,
+pub(super) struct RequestOrigin {
+    pub(super) client: ClientId,
     /// Its session; of a connection of one request its own number.
     pub(super) session: u64,
     pub(super) most: Option<Rate>,
 }
 
-/// What is seen of a request: counts from its beginning on.
+/// The counts of a request since its beginning.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
     /// Bytes of IP packets that were sent to its client, or came from it.
     pub(super) moved: u64,
-    /// Bytes that its client may send by what it was granted, and that have not come.
+    /// Bytes that were granted to its client and have not come.
     pub(super) ahead: u64,
     /// Bytes that it will have moved in the end, as far as that is known.
     pub(super) total: Option<u64>,
@@ -97,9 +96,9 @@ pub(super) struct Seen {
 /// A request.
 #[derive(Debug)]
 struct Flow {
-    place: Place,
+    place: RequestOrigin,
     seen: Seen,
-    /// What of it was taken from its client's bucket.
+    /// Bytes of it that were taken from its client's bucket.
     charged: u64,
     /// Bytes that had moved by the last spell, and in each of the newest spells, a second.
     measured: u64,
@@ -113,19 +112,19 @@ struct Flow {
 }
 
 impl Flow {
-    /// What of its client's bucket is its own by now.
+    /// The part of its client's bucket that belongs to it by now.
     fn due(&self) -> u64 {
         self.seen.moved + self.seen.ahead
     }
 
-    /// What it can use, as far as that is known, in bytes a second.
+    /// The rate that it can use, as far as known, in bytes a second.
     fn demand(&self, now: Instant) -> f64 {
         if !self.seen.moves || (self.waits && self.seen.ahead == 0) {
             return 0.0;
         }
         let peak = self.recent.iter().copied().fold(0.0, f64::max);
         let seen = if now.since(self.hungry) < HOLD { f64::INFINITY } else { peak * SPARE };
-        // What is lost is sent again when all was sent once.
+        // Lost data are sent again after everything was sent once.
         let left =
             self.seen.total.map(|total| (total / 8).max(total.saturating_sub(self.seen.moved)));
         let left = left.map_or(f64::INFINITY, |left| left as f64 / BRIEF);
@@ -133,14 +132,14 @@ impl Flow {
     }
 }
 
-/// A client's bucket, and what it has had.
+/// A client's bucket, and its traffic.
 #[derive(Debug)]
 struct Account {
-    /// Bytes that it may still move now; less than none of what it was granted ahead.
+    /// Bytes that it may still move now. Bytes granted ahead can make it negative.
     level: f64,
     filled: Instant,
     share: f64,
-    /// What its sessions were granted, for their turns.
+    /// Bytes granted to its sessions, for their turns.
     served: BTreeMap<u64, u64>,
 }
 
@@ -161,7 +160,7 @@ impl Account {
 #[derive(Debug)]
 pub(super) struct RateLimiter {
     total: Option<f64>,
-    clients: BTreeMap<Client, Account>,
+    clients: BTreeMap<ClientId, Account>,
     flows: BTreeMap<u64, Flow>,
     measured: Instant,
 }
@@ -173,13 +172,13 @@ impl RateLimiter {
         Self { total, clients: BTreeMap::new(), flows: BTreeMap::new(), measured: Instant::EPOCH }
     }
 
-    /// Whether there is a rate to keep for what has this rate of its own.
+    /// Whether there is a rate to keep for a key with this rate.
     pub(super) fn limits(&self, most: Option<Rate>) -> bool {
         self.total.is_some() || most.is_some()
     }
 
     /// A request has come.
-    pub(super) fn open(&mut self, now: Instant, id: u64, place: Place) {
+    pub(super) fn open(&mut self, now: Instant, id: u64, place: RequestOrigin) {
         let account = self.clients.entry(place.client).or_insert_with(|| Account::new(now));
         let least = account.served.values().min().copied().unwrap_or(0);
         account.served.entry(place.session).or_insert(least);
@@ -199,7 +198,7 @@ impl RateLimiter {
         self.flows.insert(id, flow);
     }
 
-    /// What is seen of a request now. Whether shares are to be divided again at once.
+    /// The present counts of a request. Returns whether shares are to be divided again at once.
     pub(super) fn see(&mut self, now: Instant, id: u64, seen: Seen) -> bool {
         let Some(flow) = self.flows.get_mut(&id) else { return false };
         let begins = seen.moves && !flow.seen.moves;
@@ -215,7 +214,7 @@ impl RateLimiter {
         begins
     }
 
-    /// Whether a request may be granted so many bytes now. If so, they count as granted; if not, it
+    /// Whether a request may be granted so many bytes now. If so, they count as granted. If not, it
     /// waits for them.
     pub(super) fn grant(&mut self, now: Instant, id: u64, bytes: u64) -> bool {
         let Some(place) = self.flows.get(&id).map(|flow| flow.place) else { return true };
@@ -243,7 +242,7 @@ impl RateLimiter {
     }
 
     /// Whether no other request of the client that waits has been granted less.
-    fn is_next(&self, id: u64, place: Place) -> bool {
+    fn is_next(&self, id: u64, place: RequestOrigin) -> bool {
         let turn = |id: u64, flow: &Flow| {
             let account = self.clients.get(&place.client);
             let of_session = account.and_then(|of| of.served.get(&flow.place.session));
@@ -256,7 +255,7 @@ impl RateLimiter {
         others.all(|(other, flow)| turn(*other, flow) > own)
     }
 
-    /// A request is over. What it was granted and has not used goes back.
+    /// A request has ended. Its unused grant goes back.
     pub(super) fn close(&mut self, now: Instant, id: u64) {
         let Some(flow) = self.flows.remove(&id) else { return };
         let is_left = self.flows.values().any(|of| of.place.session == flow.place.session);
@@ -275,7 +274,7 @@ impl RateLimiter {
         share.is_finite().then(|| Rate::from_bytes_per_second(share as u64))
     }
 
-    /// Measures what was moved, once a spell is over. Whether it was.
+    /// Measures the traffic, once a spell has passed. Returns whether it has.
     pub(super) fn measure(&mut self, now: Instant) -> bool {
         let spell = now.since(self.measured);
         if spell < SPELL {
@@ -292,7 +291,7 @@ impl RateLimiter {
                 flow.hungry = now;
             }
         }
-        let here: BTreeSet<Client> = self.flows.values().map(|flow| flow.place.client).collect();
+        let here: BTreeSet<ClientId> = self.flows.values().map(|flow| flow.place.client).collect();
         self.clients.retain(|client, account| {
             account.fill(now);
             // A debt outlives the requests that made it.
@@ -315,7 +314,7 @@ impl RateLimiter {
             let part = repaid(account, tree.ahead(client));
             shares.extend(flows.into_iter().map(|(id, share)| (id, share * part)));
         }
-        // A client of which nothing is here pays its debts from an even share.
+        // A client without running requests pays its debts from an even share.
         let here = tree.count().max(1) as f64;
         for (client, account) in &mut self.clients {
             if !tree.has(*client) {
@@ -328,8 +327,8 @@ impl RateLimiter {
     }
 }
 
-/// Which part of its share a client gets that has moved more than it may: what it was granted
-/// `ahead` is no such debt.
+/// The part of its share that a client with excess traffic gets. Bytes granted `ahead` are no
+/// excess.
 fn repaid(account: &Account, ahead: u64) -> f64 {
     let debt = -(account.level + ahead as f64);
     if !account.share.is_finite() || debt <= account.share * KEPT {
@@ -338,16 +337,16 @@ fn repaid(account: &Account, ahead: u64) -> f64 {
     (1.0 - debt / (account.share * REPAID)).clamp(0.5, 1.0)
 }
 
-/// What is demanded, by clients, their sessions and requests.
+/// The demands, by clients, their sessions and requests.
 #[derive(Debug, Default)]
 struct Tree {
-    clients: BTreeMap<Client, Branch>,
+    clients: BTreeMap<ClientId, Branch>,
 }
 
-/// What a client has, and each of its requests, in bytes a second.
+/// The rate of a client, and of each of its requests, in bytes a second.
 #[derive(Debug)]
 struct Share {
-    client: Client,
+    client: ClientId,
     bytes: f64,
     flows: Vec<(u64, f64)>,
 }
@@ -377,18 +376,18 @@ impl Tree {
         self.clients.len()
     }
 
-    fn has(&self, client: Client) -> bool {
+    fn has(&self, client: ClientId) -> bool {
         self.clients.contains_key(&client)
     }
 
-    fn ahead(&self, client: Client) -> u64 {
+    fn ahead(&self, client: ClientId) -> u64 {
         self.clients.get(&client).map_or(0, |branch| branch.ahead)
     }
 
     /// The share of each client, and of each of its requests.
     fn shares(&self, total: Option<f64>) -> Vec<Share> {
-        // Those with the one ticket of a server have its rate together.
-        let ticket = |client: &Client| matches!(client, Client::At(_));
+        // Clients with the server's ticket share its rate.
+        let ticket = |client: &ClientId| matches!(client, ClientId::At(_));
         let of_ticket = self.clients.iter().filter(|(client, _)| ticket(client));
         let most = of_ticket.map(|(_, branch)| branch.most).fold(f64::INFINITY, f64::min);
         let total = match self.clients.keys().any(ticket) {
@@ -398,7 +397,7 @@ impl Tree {
         let wanted: Vec<Want> = self.clients.values().map(Branch::want).collect();
         let shares = spread(total, &wanted);
         let each = self.clients.iter().zip(shares);
-        let of = |((client, branch), bytes): ((&Client, &Branch), f64)| Share {
+        let of = |((client, branch), bytes): ((&ClientId, &Branch), f64)| Share {
             client: *client,
             bytes,
             flows: branch.shares(bytes),
@@ -419,7 +418,7 @@ impl Branch {
         let of_sessions = spread(share, &wanted);
         let mut shares = Vec::new();
         for (flows, share) in self.sessions.values().zip(of_sessions) {
-            // Those that move nothing begin with an even share, which is divided again then.
+            // Requests without traffic begin with an even share, which is divided again then.
             let even = share / flows.len().max(1) as f64;
             let moving = flows.iter().filter(|(_, demand)| *demand > 0.0);
             let (ids, wanted): (Vec<u64>, Vec<Want>) =
@@ -436,7 +435,7 @@ fn sum(flows: &[(u64, f64)]) -> f64 {
     flows.iter().map(|(_, demand)| demand).sum()
 }
 
-/// What something can use, and may have at most.
+/// A demand, and its bound.
 #[derive(Clone, Copy, Debug)]
 struct Want {
     demand: f64,
@@ -449,8 +448,8 @@ impl Want {
     }
 }
 
-/// `total` divided by what is wanted, and what is left beyond all demands divided alike, for
-/// demands that grow.
+/// Divides `total` by the demands. The rest beyond all demands is divided evenly, for demands that
+/// grow.
 fn spread(total: f64, wanted: &[Want]) -> Vec<f64> {
     if total.is_infinite() {
         return wanted.iter().map(|want| want.most).collect();

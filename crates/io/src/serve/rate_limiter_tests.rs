@@ -21,7 +21,7 @@ enum Kind {
 /// Requests of one kind in one session.
 #[derive(Clone, Debug)]
 struct Crowd {
-    client: Client,
+    client: ClientId,
     session: u64,
     kind: Kind,
     count: usize,
@@ -44,7 +44,7 @@ struct Ask {
 
 struct World {
     limiter: RateLimiter,
-    most: BTreeMap<Client, Rate>,
+    most: BTreeMap<ClientId, Rate>,
     now: Instant,
     next: u64,
     crowds: Vec<(Crowd, Vec<Ask>)>,
@@ -56,11 +56,11 @@ fn rate(megabits: u64) -> Rate {
     Rate::from_bits_per_second(megabits * 1_000_000)
 }
 
-fn key(number: u8) -> Client {
-    Client::Key([number; 32])
+fn key(number: u8) -> ClientId {
+    ClientId::Key([number; 32])
 }
 
-fn crowd(client: Client, session: u64, kind: Kind, count: usize) -> Crowd {
+fn crowd(client: ClientId, session: u64, kind: Kind, count: usize) -> Crowd {
     Crowd { client, session, kind, count, from: Instant::EPOCH, idle: 0 }
 }
 
@@ -104,7 +104,7 @@ impl World {
 
     fn open(&mut self, crowd: &Crowd, id: u64) {
         let most = self.most.get(&crowd.client).copied();
-        let place = Place { client: crowd.client, session: crowd.session, most };
+        let place = RequestOrigin { client: crowd.client, session: crowd.session, most };
         self.limiter.open(self.now, id, place);
         self.see(crowd, &Ask { id, moved: 0, ahead: 0, credit: 0.0, rests: 0 });
         self.limiter.divide(self.now);
@@ -159,7 +159,7 @@ impl World {
     }
 
     /// What the crowds of a client moved within a spell that ends now, in bytes a second.
-    fn had(&self, client: Client, from: u64, to: u64) -> f64 {
+    fn had(&self, client: ClientId, from: u64, to: u64) -> f64 {
         let own = self.crowds.iter().zip(&self.moved).filter(|((of, _), _)| of.client == client);
         own.map(|(_, moved)| (moved[to as usize * 100 - 1] - moved[from as usize * 100]) as f64)
             .sum::<f64>()
@@ -167,7 +167,7 @@ impl World {
     }
 
     /// The most that all of these moved within any two seconds, in bytes a second.
-    fn peak(&self, of: impl Fn(Client) -> bool) -> f64 {
+    fn peak(&self, of: impl Fn(ClientId) -> bool) -> f64 {
         let own = |at: usize| {
             let own =
                 self.crowds.iter().zip(&self.moved).filter(|((crowd, _), _)| of(crowd.client));
@@ -179,7 +179,7 @@ impl World {
 }
 
 #[test]
-fn what_is_there_is_divided_alike() {
+fn the_rate_is_divided_evenly() {
     let all = f64::INFINITY;
     assert_eq!(divide(90.0, &[all, all, all]), [30.0, 30.0, 30.0]);
     assert_eq!(divide(90.0, &[all, 10.0, all]), [40.0, 10.0, 40.0]);
@@ -195,7 +195,7 @@ fn what_is_there_is_divided_alike() {
 }
 
 #[test]
-fn what_is_left_goes_to_those_who_may_have_more() {
+fn unused_rate_goes_to_clients_that_may_have_more() {
     let want = |demand, most| Want { demand, most };
     let free = f64::INFINITY;
     assert_eq!(spread(90.0, &[want(10.0, free), want(20.0, free)]), [40.0, 50.0]);
@@ -205,8 +205,8 @@ fn what_is_left_goes_to_those_who_may_have_more() {
 }
 
 #[test]
-fn clients_are_told_apart_by_key_or_network() {
-    let at = |text: &str| Client::at(text.parse().unwrap());
+fn clients_are_distinguished_by_key_or_network() {
+    let at = |text: &str| ClientId::at(text.parse().unwrap());
     assert_eq!(at("2001:db8::1"), at("2001:db8::ffff:1"));
     assert_ne!(at("2001:db8::1"), at("2001:db8:0:1::1"));
     assert_eq!(at("::ffff:192.0.2.1"), at("192.0.2.1"));
@@ -253,7 +253,7 @@ fn a_clients_small_requests_do_not_starve_its_large_one() {
 }
 
 #[test]
-fn who_leaves_its_share_unused_has_it_again_within_seconds() {
+fn a_client_has_its_unused_share_again_within_seconds() {
     let big = Kind::Fetch { bytes: 1 << 40, known: false };
     let mut late = crowd(key(1), 1, big, 1);
     late.from = Instant::EPOCH + Duration::from_secs(10);
@@ -289,7 +289,7 @@ fn both_rates_bound_what_is_put_and_what_is_fetched() {
 /// It can send at once what it is granted ahead, and no more than its share in the mean, however
 /// often it breaks off and begins again.
 #[test]
-fn a_client_that_keeps_to_nothing_is_granted_no_more_than_its_share() {
+fn a_client_that_ignores_its_share_is_granted_no_more() {
     for bytes in [1 << 30, BUFFER * 2, BUFFER - 1, 1000] {
         let mut world = World::new(None, vec![crowd(key(1), 1, Kind::Flood(bytes), 64)]);
         world.most.insert(key(1), rate(8));
@@ -345,14 +345,14 @@ fn in_every_mix_rates_are_kept_and_shares_even() {
         }
         // The first one can use whatever it is given.
         crowds.push(crowd(key(0), 9, Kind::Fetch { bytes: 1 << 40, known: false }, 1));
-        let told = format!("mix {mix}: {crowds:?}");
+        let case = format!("mix {mix}: {crowds:?}");
         let mut world = World::new(Some(rate(20)), crowds);
         world.most.insert(key(1), rate(2));
         let world = world.run(12);
         let (all, one) = (world.peak(|_| true), world.peak(|of| of == key(1)));
-        assert!(all <= ALL * 1.05, "{all} {told}");
-        assert!(one <= ALL / 10.0 * 1.05, "{one} {told}");
+        assert!(all <= ALL * 1.05, "{all} {case}");
+        assert!(one <= ALL / 10.0 * 1.05, "{one} {case}");
         let (had, even) = (world.had(key(0), 5, 12), ALL / clients as f64);
-        assert!(had >= even * 0.95, "{had} of {even} {told}");
+        assert!(had >= even * 0.95, "{had} of {even} {case}");
     }
 }

@@ -8,9 +8,9 @@ pub(crate) use self::ranged::{Join, PutRange};
 #[path = "request_ranges.rs"]
 mod ranged;
 
-/// The client string of who asks.
+/// The client string of a connection for one request.
 pub(crate) const ASK: &str = "netblt ask";
-/// That of who asks by branches of the connection.
+/// The client string of a session's connection.
 pub(crate) const SESSION: &str = "netblt session";
 /// The first line of an answer.
 pub(crate) const TITLE: &[u8] = b"netblt answer 1";
@@ -31,14 +31,14 @@ pub(crate) const LONGEST_LINE: usize = 5000;
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    pub(crate) what: What,
+    pub(crate) what: RequestKind,
     /// Relative to the root, without a slash before or behind; the root itself is empty.
     pub(crate) path: Vec<u8>,
 }
 
 /// The kinds of requests, with what each needs beside a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum RequestKind {
     /// The file; with `trees` a directory and all in it. It comes under this name, over so many
     /// lanes at most.
     Get { trees: bool, name: Vec<u8>, lanes: u64 },
@@ -58,8 +58,8 @@ pub(crate) enum What {
     Copy { to: Vec<u8>, how: Copying },
     /// Pieces of files.
     Read { pieces: Vec<Piece> },
-    /// What [`What::Get`] gets is to go to another server.
-    Send { trees: bool, name: Vec<u8>, errand: Errand },
+    /// What [`RequestKind::Get`] gets is to go to another server.
+    Send { trees: bool, name: Vec<u8>, push: PushTarget },
     /// Where a range of a file may go that is sent with another connection.
     PutRange(PutRange),
     /// All ranges of a file are there: it is to get its name.
@@ -68,7 +68,7 @@ pub(crate) enum What {
 
 /// Where files go that a server sends by itself: another one, which awaits them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Errand {
+pub(crate) struct PushTarget {
     /// Under which number.
     pub(crate) number: u64,
     /// The key of that server.
@@ -79,7 +79,7 @@ pub(crate) struct Errand {
     pub(crate) address: String,
 }
 
-impl Errand {
+impl PushTarget {
     fn parse(number: u64, text: &[u8]) -> Option<Self> {
         let (server, text) = text.split_first_chunk()?;
         let (own, text) = text.split_first_chunk()?;
@@ -138,9 +138,9 @@ pub(crate) struct Put {
     /// What tells what is left of it from what others leave.
     pub(crate) label: Option<[u8; 32]>,
     /// Another server brings them, with a key that is lent for it.
-    pub(crate) brought: bool,
+    pub(crate) via_server: bool,
     /// If not 0: nothing is to come, not even what was announced under this number.
-    pub(crate) takes_back: u64,
+    pub(crate) cancels_upload: u64,
 }
 
 /// Flags, by kind.
@@ -151,17 +151,17 @@ const TREE: u16 = 2;
 const REPLACE: u16 = 1;
 const DIRECTORIES: u16 = 2;
 const KEEP: u16 = 4;
-/// The kind whose requests are longer.
+/// The kind with longer requests.
 const READ: u8 = 9;
 
 impl Put {
     fn flags(self) -> u16 {
         let Self { replace, several, tree, atomic, preserve, times, verify, .. } = self;
-        let all = [replace, several, tree, atomic, preserve, times, verify, self.brought];
+        let all = [replace, several, tree, atomic, preserve, times, verify, self.via_server];
         all.iter().rev().fold(0, |flags, flag| flags << 1 | u16::from(*flag))
     }
 
-    fn of(flags: u16, takes_back: u64, label: &[u8]) -> Self {
+    fn of(flags: u16, cancels_upload: u64, label: &[u8]) -> Self {
         let bit = |at: u32| flags >> at & 1 == 1;
         Self {
             replace: bit(0),
@@ -171,8 +171,8 @@ impl Put {
             preserve: bit(4),
             times: bit(5),
             verify: bit(6),
-            brought: bit(7),
-            takes_back,
+            via_server: bit(7),
+            cancels_upload,
             label: label.try_into().ok(),
         }
     }
@@ -194,7 +194,7 @@ pub(crate) const WORDS: [(u8, &str); 12] = [
     (12, "join"),
 ];
 
-impl What {
+impl RequestKind {
     /// The number of its kind.
     fn kind(&self) -> u8 {
         match self {
@@ -213,7 +213,7 @@ impl What {
         }
     }
 
-    /// Whether it may be asked again when nobody knows whether it was answered.
+    /// Whether it may be asked again when it is unknown whether it was answered.
     pub(crate) fn changes_nothing(&self) -> bool {
         matches!(self, Self::Stat { .. } | Self::List { .. } | Self::Read { .. })
     }
@@ -226,14 +226,20 @@ impl Request {
         WORDS.iter().find(|(known, _)| *known == kind).map_or("none", |(_, word)| word)
     }
 
-    /// Why it is not for somebody who may read or write.
-    pub(crate) fn forbidden(&self, read: bool, write: bool) -> Option<&'static str> {
+    /// Why a client with these permissions may not ask it.
+    pub(crate) fn check_permission(&self, read: bool, write: bool) -> Option<&'static str> {
         let (reads, writes) = match self.what {
-            What::Get { .. } | What::Stat { .. } | What::List { .. } => (true, false),
-            What::Read { .. } | What::Send { .. } => (true, false),
-            What::Put(_) | What::MakeDir { .. } | What::Remove { .. } => (false, true),
-            What::Rename { .. } | What::PutRange(_) | What::Join(_) => (false, true),
-            What::Copy { .. } => (true, true),
+            RequestKind::Get { .. } | RequestKind::Stat { .. } | RequestKind::List { .. } => {
+                (true, false)
+            }
+            RequestKind::Read { .. } | RequestKind::Send { .. } => (true, false),
+            RequestKind::Put(_) | RequestKind::MakeDir { .. } | RequestKind::Remove { .. } => {
+                (false, true)
+            }
+            RequestKind::Rename { .. } | RequestKind::PutRange(_) | RequestKind::Join(_) => {
+                (false, true)
+            }
+            RequestKind::Copy { .. } => (true, true),
         };
         match (reads && !read, writes && !write) {
             (_, true) => Some("nothing may be changed here"),
@@ -242,10 +248,10 @@ impl Request {
         }
     }
 
-    /// The number of what was announced and is not to come any more.
-    pub(crate) fn takes_back(&self) -> Option<u64> {
+    /// The number of the announced upload to cancel.
+    pub(crate) fn cancels_upload(&self) -> Option<u64> {
         match self.what {
-            What::Put(put) => Some(put.takes_back).filter(|number| *number != 0),
+            RequestKind::Put(put) => Some(put.cancels_upload).filter(|number| *number != 0),
             _ => None,
         }
     }
@@ -253,28 +259,28 @@ impl Request {
     /// Over how many lanes files may come that are asked for (`docs/protocol.md §4.11`).
     pub(crate) fn lanes(&self) -> u64 {
         match self.what {
-            What::Get { lanes, .. } => lanes,
+            RequestKind::Get { lanes, .. } => lanes,
             _ => 0,
         }
     }
 
-    /// Whether another server is to bring what is announced.
-    pub(crate) fn is_brought(&self) -> bool {
-        matches!(self.what, What::Put(Put { brought: true, .. }))
+    /// Whether another server brings the announced upload.
+    pub(crate) fn is_via_server(&self) -> bool {
+        matches!(self.what, RequestKind::Put(Put { via_server: true, .. }))
     }
 
-    /// Whether files shall come.
+    /// Whether it announces an upload.
     pub(crate) fn is_put(&self) -> bool {
-        let puts = matches!(self.what, What::Put(_) | What::PutRange(_));
-        puts && self.takes_back().is_none()
+        let puts = matches!(self.what, RequestKind::Put(_) | RequestKind::PutRange(_));
+        puts && self.cancels_upload().is_none()
     }
 
-    /// Bytes of memory that it takes, and that doing it takes beside.
+    /// Bytes of memory for it, and for performing it.
     pub(crate) fn cost(&self) -> u64 {
         const PIECE: u64 = 64;
         match &self.what {
             // They are copied once.
-            What::Read { pieces } => {
+            RequestKind::Read { pieces } => {
                 2 * pieces.iter().map(|piece| piece.path.len() as u64 + PIECE).sum::<u64>()
             }
             _ => 0,
@@ -284,65 +290,70 @@ impl Request {
     /// All paths in it.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &[u8]> {
         let (to, pieces) = match &self.what {
-            What::Rename { to, .. } | What::Copy { to, .. } | What::Join(Join { to, .. }) => {
-                (Some(&to[..]), &[][..])
-            }
-            What::Read { pieces } => (None, &pieces[..]),
+            RequestKind::Rename { to, .. }
+            | RequestKind::Copy { to, .. }
+            | RequestKind::Join(Join { to, .. }) => (Some(&to[..]), &[][..]),
+            RequestKind::Read { pieces } => (None, &pieces[..]),
             _ => (None, &[][..]),
         };
         let pieces = pieces.iter().map(|piece| &piece.path[..]);
         [&self.path[..]].into_iter().chain(to).chain(pieces)
     }
 
-    /// Its other path, for logs: where something goes, or what it becomes.
+    /// Its other path, for logs: the target.
     pub(crate) fn target(&self) -> Vec<u8> {
         match &self.what {
-            What::Rename { to, .. } | What::Copy { to, .. } => to.clone(),
-            What::Join(join) => join.to.clone(),
-            What::Send { errand, .. } => errand.address.clone().into_bytes(),
+            RequestKind::Rename { to, .. } | RequestKind::Copy { to, .. } => to.clone(),
+            RequestKind::Join(join) => join.to.clone(),
+            RequestKind::Send { push, .. } => push.address.clone().into_bytes(),
             _ => Vec::new(),
         }
     }
 
-    /// What it is about, for whoever comes after somebody who has fallen silent: its path, and for
-    /// files that are put under a label, behind a zero byte, that too.
-    pub(crate) fn spot(&self) -> Vec<u8> {
+    /// The key that two uploads of the same files have in common: the path, and for files with a
+    /// label, behind a zero byte, the label.
+    pub(crate) fn upload_key(&self) -> Vec<u8> {
         match self.what {
-            What::Put(Put { label: Some(label), .. }) | What::PutRange(PutRange { label, .. }) => {
+            RequestKind::Put(Put { label: Some(label), .. })
+            | RequestKind::PutRange(PutRange { label, .. }) => {
                 [&self.path[..], &[0], &label].concat()
             }
             _ => self.path.clone(),
         }
     }
 
-    /// Its bytes, which stand before those of what is here (`docs/protocol.md §8.7`).
+    /// Its bytes, which precede those of HAVE (`docs/protocol.md §8.7`).
     pub(crate) fn encode(&self) -> Vec<u8> {
         let none: &[u8] = &[];
         let (flags, number, name) = match &self.what {
-            What::Get { trees, name, lanes } => (u16::from(*trees) * TREES, *lanes, &name[..]),
-            What::Put(put) => {
-                (put.flags(), put.takes_back, put.label.as_ref().map_or(none, |label| &label[..]))
+            RequestKind::Get { trees, name, lanes } => {
+                (u16::from(*trees) * TREES, *lanes, &name[..])
             }
-            What::Stat { trees } => (u16::from(*trees) * TREES, 0, none),
-            What::List { after, most } => (0, *most, &after[..]),
-            What::MakeDir { parents } => (u16::from(*parents) * PARENTS, 0, none),
-            What::Remove { directory, tree } => {
+            RequestKind::Put(put) => (
+                put.flags(),
+                put.cancels_upload,
+                put.label.as_ref().map_or(none, |label| &label[..]),
+            ),
+            RequestKind::Stat { trees } => (u16::from(*trees) * TREES, 0, none),
+            RequestKind::List { after, most } => (0, *most, &after[..]),
+            RequestKind::MakeDir { parents } => (u16::from(*parents) * PARENTS, 0, none),
+            RequestKind::Remove { directory, tree } => {
                 let flags = [u16::from(*directory) * DIRECTORY, u16::from(*tree) * TREE];
                 (flags[0] | flags[1], 0, none)
             }
-            What::Rename { to, replace } => (u16::from(*replace) * REPLACE, 0, &to[..]),
-            What::Copy { to, how } => {
+            RequestKind::Rename { to, replace } => (u16::from(*replace) * REPLACE, 0, &to[..]),
+            RequestKind::Copy { to, how } => {
                 let Copying { replace, trees, keep } = *how;
                 let flags = [(replace, REPLACE), (trees, DIRECTORIES), (keep, KEEP)];
                 let flags = flags.iter().filter(|(is, _)| *is).map(|(_, bit)| bit).sum();
                 (flags, 0, &to[..])
             }
-            What::Read { .. } => (0, 0, none),
-            What::Send { trees, name, errand } => {
-                (u16::from(*trees) * TREES, errand.number, &name[..])
+            RequestKind::Read { .. } => (0, 0, none),
+            RequestKind::Send { trees, name, push } => {
+                (u16::from(*trees) * TREES, push.number, &name[..])
             }
-            What::PutRange(put) => (put.flags(), 0, &put.label[..]),
-            What::Join(join) => (join.flags(), join.total, &join.to[..]),
+            RequestKind::PutRange(put) => (put.flags(), 0, &put.label[..]),
+            RequestKind::Join(join) => (join.flags(), join.total, &join.to[..]),
         };
         let mut text = vec![self.what.kind()];
         text.extend(flags.to_be_bytes());
@@ -351,7 +362,7 @@ impl Request {
             text.extend(u16::try_from(part.len()).unwrap_or(u16::MAX).to_be_bytes());
             text.extend(part);
         }
-        if let What::Read { pieces } = &self.what {
+        if let RequestKind::Read { pieces } = &self.what {
             let mut before = &self.path;
             for piece in pieces {
                 let path: &[u8] = if piece.path == *before { &[] } else { &piece.path };
@@ -363,17 +374,17 @@ impl Request {
             }
         }
         match &self.what {
-            What::Send { errand, .. } => text.extend(errand.encode()),
-            What::PutRange(put) => text.extend(put.encode()),
-            What::Join(join) => text.extend(join.encode()),
+            RequestKind::Send { push, .. } => text.extend(push.encode()),
+            RequestKind::PutRange(put) => text.extend(put.encode()),
+            RequestKind::Join(join) => text.extend(join.encode()),
             _ => {}
         }
         let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
         [&length.to_be_bytes()[..], &text].concat()
     }
 
-    /// A request and what follows it; nothing if it is none. What stands behind the fields that
-    /// are known is passed over.
+    /// A request and the rest of the bytes, if it is valid. Fields behind the known ones are
+    /// ignored.
     pub(crate) fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (length, rest) = bytes.split_first_chunk::<4>()?;
         let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
@@ -390,33 +401,33 @@ impl Request {
         let what = match kind {
             1 => {
                 let (trees, lanes) = (flags & TREES != 0, u64::from_be_bytes(*number));
-                What::Get { trees, name: one_part(name)?, lanes }
+                RequestKind::Get { trees, name: one_part(name)?, lanes }
             }
-            2 => What::Put(Put::of(flags, u64::from_be_bytes(*number), name)),
-            3 => What::Stat { trees: flags & TREES != 0 },
-            4 => What::List { after: name.to_vec(), most: u64::from_be_bytes(*number) },
-            5 => What::MakeDir { parents: flags & PARENTS != 0 },
-            6 => What::Remove { directory: flags & DIRECTORY != 0, tree: flags & TREE != 0 },
-            7 => What::Rename { to: any_path(name)?, replace: flags & REPLACE != 0 },
+            2 => RequestKind::Put(Put::of(flags, u64::from_be_bytes(*number), name)),
+            3 => RequestKind::Stat { trees: flags & TREES != 0 },
+            4 => RequestKind::List { after: name.to_vec(), most: u64::from_be_bytes(*number) },
+            5 => RequestKind::MakeDir { parents: flags & PARENTS != 0 },
+            6 => RequestKind::Remove { directory: flags & DIRECTORY != 0, tree: flags & TREE != 0 },
+            7 => RequestKind::Rename { to: any_path(name)?, replace: flags & REPLACE != 0 },
             8 => {
                 let is = |flag| flags & flag != 0;
                 let (replace, trees, keep) = (is(REPLACE), is(DIRECTORIES), is(KEEP));
-                What::Copy { to: any_path(name)?, how: Copying { replace, trees, keep } }
+                RequestKind::Copy { to: any_path(name)?, how: Copying { replace, trees, keep } }
             }
-            &READ => What::Read { pieces: pieces(path, text)? },
+            &READ => RequestKind::Read { pieces: pieces(path, text)? },
             10 => {
-                let errand = Errand::parse(u64::from_be_bytes(*number), text)?;
-                What::Send { trees: flags & TREES != 0, name: one_part(name)?, errand }
+                let push = PushTarget::parse(u64::from_be_bytes(*number), text)?;
+                RequestKind::Send { trees: flags & TREES != 0, name: one_part(name)?, push }
             }
-            11 => What::PutRange(PutRange::parse(flags, name, text)?),
-            12 => What::Join(Join::parse(flags, u64::from_be_bytes(*number), name, text)?),
+            11 => RequestKind::PutRange(PutRange::parse(flags, name, text)?),
+            12 => RequestKind::Join(Join::parse(flags, u64::from_be_bytes(*number), name, text)?),
             _ => return None,
         };
         Some((Self { what, path: any_path(path)? }, rest))
     }
 }
 
-/// What is to be read, with the path of the first piece if it has none of its own.
+/// The pieces to read. One without a path has that of the request.
 fn pieces(path: &[u8], mut text: &[u8]) -> Option<Vec<Piece>> {
     let mut found: Vec<Piece> = Vec::new();
     while !text.is_empty() && found.len() < MAX_PIECES {
@@ -460,10 +471,10 @@ pub(crate) fn plain(path: &[u8]) -> Result<Vec<u8>, &'static str> {
     Ok(path)
 }
 
-/// What kind of thing something on a server is.
+/// The type of a file on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Sort {
+pub enum EntryType {
     /// A regular file.
     File,
     /// A directory.
@@ -480,11 +491,11 @@ pub enum Sort {
 pub struct Entry {
     /// Its name, one part; that of the root is empty.
     pub name: Vec<u8>,
-    /// What it is.
-    pub sort: Sort,
+    /// Its type.
+    pub sort: EntryType,
     /// Bytes in it.
     pub length: u64,
-    /// Those of them that are no holes, as far as the server has said.
+    /// Those of them that are no holes, as far as the server has reported.
     pub data: u64,
     /// Time of modification: seconds since 1970, and nanoseconds.
     pub modified: (i64, u32),
@@ -494,39 +505,39 @@ pub struct Entry {
 
 /// A line of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum ResponseItem {
     Entry(Entry),
-    /// So many bytes of the entry before are no holes.
+    /// Bytes of the entry before it that are no holes.
     Room(u64),
     /// There are more entries after the last one.
     More,
     /// Under which number files are put, and the name that a single one gets, if it is not to keep
     /// its own.
     Put(u64, Vec<u8>),
-    /// So many were made, removed, renamed or copied.
+    /// How many were made, removed, renamed or copied.
     Done(u64),
-    /// The private half of a key that is lent, and good for one put.
+    /// The private half of a lent key, for one upload.
     Key(StaticKey),
     /// How far it is: bytes, bytes in all (0: not known), and of them those that were there
     /// before; files, and those that were left out; what limits it, by its place in
     /// [`LimitedBy::ALL`](crate::LimitedBy::ALL).
     Moved([u64; 6]),
-    /// So many bytes of a file follow.
+    /// Bytes of a file follow.
     Data(u64),
     /// A piece of a file that cannot be read: a word for why, and that for people.
     Denied(String, String),
 }
 
-impl Line {
+impl ResponseItem {
     /// Its bytes, with its end.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut line = match self {
             Self::Entry(entry) => {
                 let sort = match entry.sort {
-                    Sort::File => 'f',
-                    Sort::Directory => 'd',
-                    Sort::Link => 'l',
-                    Sort::Other => 'o',
+                    EntryType::File => 'f',
+                    EntryType::Directory => 'd',
+                    EntryType::Link => 'l',
+                    EntryType::Other => 'o',
                 };
                 let ((seconds, nanos), length) = (entry.modified, entry.length);
                 let head = format!("{sort} {length} {seconds} {nanos} {} ", entry.mode);
@@ -552,14 +563,14 @@ impl Line {
         line
     }
 
-    /// What a line, without its end, says; of a kind that is not known, nothing.
+    /// Parses an item, without its end. An unknown kind gives `None`.
     pub(crate) fn parse(line: &[u8]) -> Result<Option<Self>, ()> {
         let mut words = line.splitn(6, |byte| *byte == b' ');
         let sort = match words.next().unwrap_or_default() {
-            b"f" => Sort::File,
-            b"d" => Sort::Directory,
-            b"l" => Sort::Link,
-            b"o" => Sort::Other,
+            b"f" => EntryType::File,
+            b"d" => EntryType::Directory,
+            b"l" => EntryType::Link,
+            b"o" => EntryType::Other,
             b"more" => return Ok(Some(Self::More)),
             b"room" => return Ok(Some(Self::Room(number(words.next()).ok_or(())?))),
             b"done" => return Ok(Some(Self::Done(number(words.next()).ok_or(())?))),

@@ -1,4 +1,4 @@
-//! What is asked about ranges of files, as bytes (`docs/protocol.md §8.9`).
+//! Requests for ranges of files, as bytes (`docs/protocol.md §8.9`).
 
 use netblt_proto::content::FileRange;
 
@@ -6,22 +6,22 @@ use super::{REPLACE, any_path};
 
 /// Ranges of one file at most.
 const MAX_RANGES: u64 = 1 << 16;
-/// Flag: what comes is read again. The same as of a put.
+/// Flag: received files are read back. The same as of a put.
 const VERIFY: u16 = 64;
 
-/// A range of a file that is to be put.
+/// A range of a file to upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PutRange {
-    /// What tells the file from others whose ranges come together in the same directory.
+    /// The label of the file, among those whose ranges are collected in the same directory.
     pub(crate) file: [u8; 32],
-    /// What tells what is left of the range from what others leave.
+    /// The label of the range's parts.
     pub(crate) label: [u8; 32],
     pub(crate) range: FileRange,
     /// It is read again before it counts as being there.
     pub(crate) verify: bool,
 }
 
-/// A file whose ranges are there, and what it becomes.
+/// The file to make of its ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Join {
     /// Its path, relative to the root.

@@ -4,9 +4,9 @@ use netblt_proto::content::FileRange;
 
 use super::*;
 
-fn errand() -> Errand {
+fn push() -> PushTarget {
     let own = StaticKey::from_bytes([7; 32]);
-    Errand { number: 9, server: PublicKey([3; 32]), own, address: "host:1".to_owned() }
+    PushTarget { number: 9, server: PublicKey([3; 32]), own, address: "host:1".to_owned() }
 }
 
 fn put_range(range: FileRange) -> PutRange {
@@ -20,24 +20,24 @@ fn join(total: u64, bytes: u64) -> Join {
 
 fn requests() -> Vec<Request> {
     let put = Put { replace: true, atomic: true, times: true, ..Put::default() };
-    let labelled = Put { verify: true, brought: true, label: Some([0; 32]), ..put };
+    let labelled = Put { verify: true, via_server: true, label: Some([0; 32]), ..put };
     let whats = [
-        What::Get { trees: true, name: b"n\xff".to_vec(), lanes: 0 },
-        What::Get { trees: false, name: b"n".to_vec(), lanes: 16 },
-        What::Put(put),
-        What::Put(labelled),
-        What::Stat { trees: false },
-        What::Stat { trees: true },
-        What::List { after: b"x".to_vec(), most: 1000 },
-        What::MakeDir { parents: true },
-        What::Remove { directory: true, tree: false },
-        What::Remove { directory: false, tree: true },
-        What::Rename { to: b"b/\xfe".to_vec(), replace: true },
-        What::Copy { to: b"c".to_vec(), how: Copying { trees: true, ..Copying::default() } },
-        What::Copy { to: vec![], how: Copying { keep: true, replace: true, trees: false } },
-        What::Send { trees: true, name: b"n".to_vec(), errand: errand() },
-        What::PutRange(put_range(FileRange { offset: 4096, length: 2048, total: 9000 })),
-        What::Join(join(9000, 2048)),
+        RequestKind::Get { trees: true, name: b"n\xff".to_vec(), lanes: 0 },
+        RequestKind::Get { trees: false, name: b"n".to_vec(), lanes: 16 },
+        RequestKind::Put(put),
+        RequestKind::Put(labelled),
+        RequestKind::Stat { trees: false },
+        RequestKind::Stat { trees: true },
+        RequestKind::List { after: b"x".to_vec(), most: 1000 },
+        RequestKind::MakeDir { parents: true },
+        RequestKind::Remove { directory: true, tree: false },
+        RequestKind::Remove { directory: false, tree: true },
+        RequestKind::Rename { to: b"b/\xfe".to_vec(), replace: true },
+        RequestKind::Copy { to: b"c".to_vec(), how: Copying { trees: true, ..Copying::default() } },
+        RequestKind::Copy { to: vec![], how: Copying { keep: true, replace: true, trees: false } },
+        RequestKind::Send { trees: true, name: b"n".to_vec(), push: push() },
+        RequestKind::PutRange(put_range(FileRange { offset: 4096, length: 2048, total: 9000 })),
+        RequestKind::Join(join(9000, 2048)),
     ];
     whats.map(|what| Request { what, path: b"a/\xfe b".to_vec() }).into()
 }
@@ -51,7 +51,7 @@ fn a_request_is_understood_and_what_follows_is_left() {
 }
 
 #[test]
-fn what_is_no_request_is_none_wherever_it_is_cut() {
+fn an_invalid_or_truncated_request_is_refused() {
     for request in requests() {
         let bytes = request.encode();
         for end in 0..bytes.len() {
@@ -59,15 +59,16 @@ fn what_is_no_request_is_none_wherever_it_is_cut() {
         }
     }
     for path in [&b"../x"[..], b"/etc", b"a//b", b"a/./b", b"a\0"] {
-        let bytes = Request { what: What::Stat { trees: false }, path: path.to_vec() }.encode();
+        let bytes =
+            Request { what: RequestKind::Stat { trees: false }, path: path.to_vec() }.encode();
         assert_eq!(Request::parse(&bytes), None, "{}", String::from_utf8_lossy(path));
     }
     for to in [&b"../x"[..], b"/etc", b"a/../../b"] {
         let (path, to) = (b"a".to_vec(), to.to_vec());
         let whats = [
-            What::Rename { to: to.clone(), replace: false },
-            What::Copy { to: to.clone(), how: Copying::default() },
-            What::Read { pieces: vec![Piece { path: to, offset: 0, bytes: 1 }] },
+            RequestKind::Rename { to: to.clone(), replace: false },
+            RequestKind::Copy { to: to.clone(), how: Copying::default() },
+            RequestKind::Read { pieces: vec![Piece { path: to, offset: 0, bytes: 1 }] },
         ];
         for what in whats {
             let bytes = Request { what, path: path.clone() }.encode();
@@ -75,18 +76,18 @@ fn what_is_no_request_is_none_wherever_it_is_cut() {
         }
     }
     for name in [&b""[..], b"..", b"a/b"] {
-        let what = What::Get { trees: false, name: name.to_vec(), lanes: 0 };
+        let what = RequestKind::Get { trees: false, name: name.to_vec(), lanes: 0 };
         assert_eq!(Request::parse(&Request { what, path: vec![] }.encode()), None);
     }
     let refused = |what| Request::parse(&Request { what, path: vec![] }.encode()).is_none();
     for (offset, length, total) in [(0, 9000, 9000), (1024, 2048, 9000), (8192, 900, 9000)] {
         let range = FileRange { offset, length, total };
-        assert!(refused(What::PutRange(put_range(range))), "{range:?}");
+        assert!(refused(RequestKind::PutRange(put_range(range))), "{range:?}");
     }
     for (total, bytes) in [(9000, 0), (9000, 3000), (9000, 512), (9000, 16_384), (1 << 40, 1024)] {
-        assert!(refused(What::Join(join(total, bytes))), "{total} {bytes}");
+        assert!(refused(RequestKind::Join(join(total, bytes))), "{total} {bytes}");
     }
-    assert!(refused(What::Join(Join { to: b"../x".to_vec(), ..join(9000, 2048) })));
+    assert!(refused(RequestKind::Join(Join { to: b"../x".to_vec(), ..join(9000, 2048) })));
     let mut odd = requests()[0].encode();
     odd[4] = 99;
     assert_eq!(Request::parse(&odd), None);
@@ -95,7 +96,7 @@ fn what_is_no_request_is_none_wherever_it_is_cut() {
 #[test]
 fn pieces_are_understood_and_bounded() {
     let piece = |path: &[u8], offset| Piece { path: path.to_vec(), offset, bytes: u64::MAX };
-    let of = |pieces| Request { what: What::Read { pieces }, path: b"a/\xfe".to_vec() };
+    let of = |pieces| Request { what: RequestKind::Read { pieces }, path: b"a/\xfe".to_vec() };
     let some = vec![piece(b"a/\xfe", 0), piece(b"a/\xfe", 7), piece(b"b", u64::MAX)];
     for pieces in [vec![], some, vec![piece(b"x", 1); MAX_PIECES]] {
         let request = of(pieces);
@@ -114,21 +115,21 @@ fn pieces_are_understood_and_bounded() {
 }
 
 #[test]
-fn only_who_may_read_and_write_may_copy() {
+fn a_copy_needs_permission_to_read_and_to_write() {
     let refused = |what| {
         let request = Request { what, path: vec![] };
         [(true, false), (false, true), (true, true)]
-            .map(|(read, write)| request.forbidden(read, write).is_some())
+            .map(|(read, write)| request.check_permission(read, write).is_some())
     };
     let to = b"x".to_vec();
-    let copy = What::Copy { to: to.clone(), how: Copying::default() };
+    let copy = RequestKind::Copy { to: to.clone(), how: Copying::default() };
     assert_eq!(refused(copy), [true, true, false]);
-    assert_eq!(refused(What::Rename { to, replace: true }), [true, false, false]);
-    assert_eq!(refused(What::Read { pieces: vec![] }), [false, true, false]);
-    assert_eq!(refused(What::Stat { trees: false }), [false, true, false]);
-    let send = What::Send { trees: false, name: b"n".to_vec(), errand: errand() };
+    assert_eq!(refused(RequestKind::Rename { to, replace: true }), [true, false, false]);
+    assert_eq!(refused(RequestKind::Read { pieces: vec![] }), [false, true, false]);
+    assert_eq!(refused(RequestKind::Stat { trees: false }), [false, true, false]);
+    let send = RequestKind::Send { trees: false, name: b"n".to_vec(), push: push() };
     assert_eq!(refused(send), [false, true, false]);
-    assert_eq!(refused(What::MakeDir { parents: true }), [true, false, false]);
+    assert_eq!(refused(RequestKind::MakeDir { parents: true }), [true, false, false]);
 }
 
 #[test]
@@ -151,23 +152,23 @@ fn lines_are_understood() {
         mode: 0o644,
     };
     for line in [
-        Line::Entry(entry(b"a b \xff", Sort::File)),
-        Line::Entry(entry(b"", Sort::Directory)),
-        Line::Entry(entry(b"l", Sort::Link)),
-        Line::Entry(entry(b"o", Sort::Other)),
-        Line::Room(5),
-        Line::More,
-        Line::Put(u64::MAX, b"x y".to_vec()),
-        Line::Put(0, vec![]),
-        Line::Done(3),
-        Line::Data(u64::MAX),
-        Line::Moved([1, 2, 3, 4, u64::MAX, 6]),
-        Line::Key(StaticKey::from_bytes([5; 32])),
-        Line::Denied("not-found".to_owned(), "no such file".to_owned()),
+        ResponseItem::Entry(entry(b"a b \xff", EntryType::File)),
+        ResponseItem::Entry(entry(b"", EntryType::Directory)),
+        ResponseItem::Entry(entry(b"l", EntryType::Link)),
+        ResponseItem::Entry(entry(b"o", EntryType::Other)),
+        ResponseItem::Room(5),
+        ResponseItem::More,
+        ResponseItem::Put(u64::MAX, b"x y".to_vec()),
+        ResponseItem::Put(0, vec![]),
+        ResponseItem::Done(3),
+        ResponseItem::Data(u64::MAX),
+        ResponseItem::Moved([1, 2, 3, 4, u64::MAX, 6]),
+        ResponseItem::Key(StaticKey::from_bytes([5; 32])),
+        ResponseItem::Denied("not-found".to_owned(), "no such file".to_owned()),
     ] {
         let bytes = line.encode();
         let (end, bytes) = bytes.split_last().expect("not empty");
-        assert_eq!((*end, Line::parse(bytes)), (END, Ok(Some(line))));
+        assert_eq!((*end, ResponseItem::parse(bytes)), (END, Ok(Some(line))));
     }
     for odd in [
         &b"f 1 2 3 4 ../x"[..],
@@ -179,7 +180,7 @@ fn lines_are_understood() {
         b"moved 1 2 3 4 5",
         b"key x",
     ] {
-        assert_eq!(Line::parse(odd), Err(()), "{}", String::from_utf8_lossy(odd));
+        assert_eq!(ResponseItem::parse(odd), Err(()), "{}", String::from_utf8_lossy(odd));
     }
-    assert_eq!(Line::parse(b"tape 1"), Ok(None));
+    assert_eq!(ResponseItem::parse(b"tape 1"), Ok(None));
 }

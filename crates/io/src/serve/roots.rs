@@ -1,4 +1,4 @@
-//! The directories beneath which clients are, as whoever keeps the server has named them.
+//! The directories that clients are confined to, as the server's configuration names them.
 //!
 //! What lies beneath another client's directory that one may have changed: a key's root is never
 //! reached by a link that a client put there.
@@ -10,16 +10,16 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::members::Members;
-use crate::denial::Denied;
-use crate::disk::beneath;
-use crate::disk::renaming::id;
-use crate::error::Denial;
+use super::authorized_clients::AuthorizedClients;
+use crate::disk::rename::id;
+use crate::disk::safe_open;
+use crate::error::RequestErrorKind;
+use crate::request_error::RequestError;
 
-/// What is served, and what keys have of it or beside it.
+/// The root of the server, and those of keys.
 pub(super) struct Roots {
     served: (PathBuf, Arc<OwnedFd>),
-    /// Each as it was when somebody asked last.
+    /// The handle of each, as of its last use.
     own: HashMap<PathBuf, Arc<OwnedFd>>,
 }
 
@@ -28,23 +28,27 @@ impl Roots {
         Self { served: (path, Arc::new(root)), own: HashMap::new() }
     }
 
-    /// The directory of that name: looked up each time, for a client with more rights may have
-    /// removed it and made another.
+    /// The directory of that name. It is looked up each time, because a client with more
+    /// permissions may have removed it and made another.
     pub(super) fn of(
         &mut self,
         path: &Path,
-        members: Option<&Members>,
-    ) -> Result<Arc<OwnedFd>, Denied> {
+        members: Option<&AuthorizedClients>,
+    ) -> Result<Arc<OwnedFd>, RequestError> {
         if path == self.served.0 {
             return Ok(Arc::clone(&self.served.1));
         }
         self.own(path, members).map_err(|_| {
             let why = "the server's root is not there, or a link leads to it";
-            Denied::new(Denial::Failed, why)
+            RequestError::new(RequestErrorKind::Failed, why)
         })
     }
 
-    fn own(&mut self, path: &Path, members: Option<&Members>) -> io::Result<Arc<OwnedFd>> {
+    fn own(
+        &mut self,
+        path: &Path,
+        members: Option<&AuthorizedClients>,
+    ) -> io::Result<Arc<OwnedFd>> {
         let now = self.open(path, members)?;
         if let Some(known) = self.own.get(path)
             && id(&rustix::fs::fstat(known)?) == id(&rustix::fs::fstat(&now)?)
@@ -56,14 +60,14 @@ impl Roots {
         Ok(now)
     }
 
-    /// From the outermost directory on that clients may change, no link is followed; what is above
-    /// it is the business of whoever keeps the server.
-    fn open(&self, path: &Path, members: Option<&Members>) -> io::Result<OwnedFd> {
+    /// No link is followed from the outermost directory on that clients may change. The path above
+    /// it is up to the server's administrator.
+    fn open(&self, path: &Path, members: Option<&AuthorizedClients>) -> io::Result<OwnedFd> {
         let served = id(&rustix::fs::fstat(&self.served.1)?);
         let mut above: Vec<&Path> = path.ancestors().skip(1).collect();
         above.reverse();
         for outer in above {
-            // Under whatever name: what is served may have been named by way of links.
+            // Compared by inode: the root may have been named through links.
             let found = rustix::fs::stat(outer).is_ok_and(|stat| id(&stat) == served);
             if !found && !members.is_some_and(|members| members.is_root(outer)) {
                 continue;
@@ -72,10 +76,10 @@ impl Roots {
             let rest: PathBuf = rest.components().collect();
             let root = match found {
                 true => self.served.1.try_clone()?,
-                false => beneath::open_directory(outer)?,
+                false => safe_open::open_directory(outer)?,
             };
-            return beneath::directory(root.as_fd(), rest.as_os_str().as_bytes());
+            return safe_open::directory(root.as_fd(), rest.as_os_str().as_bytes());
         }
-        beneath::open_directory(path)
+        safe_open::open_directory(path)
     }
 }

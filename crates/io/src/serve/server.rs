@@ -1,4 +1,4 @@
-//! The loop of a server: guests come, ask, are served and go.
+//! The event loop of a server: connections come, send requests, are served and go.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,83 +14,83 @@ use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
-use super::anew::{self, HeldBack};
-use super::errand::Outward;
-use super::found::{Done, Outgoing, Prepared};
-use super::guest::{Came, Guest, Task, received, sent};
+use super::admission::{ServerState, carried};
+use super::cleanup::CleanupQueue;
+use super::connection::{Connection, Task, TaskResult, received, sent};
+use super::handlers;
 use super::jobs::Jobs;
-use super::leaving::Undertaker;
 use super::listings::Listings;
-use super::pool::{Pool, buffer_at};
-use super::rate_limiter::{Place, RateLimiter};
-use super::request::{Line, Request, What};
+use super::memory_pool::{MemoryPool, buffer_at};
+use super::pending_uploads::{self, PendingUpload, PendingUploads};
+use super::push::PushContext;
+use super::rate_limiter::{RateLimiter, RequestOrigin};
+use super::request::{Request, RequestKind, ResponseItem};
+use super::response::{Done, OutgoingData, PreparedUpload};
 use super::roots::Roots;
 use super::service::{ServerObserver, Service};
 use super::sessions::{Sessions, most_requests, stock};
-use super::waiting::{self, Puts, Waiting};
-use super::welcome::{Hall, carried};
-use super::work;
+use super::takeover::{self, DeferredUploads};
 use crate::cancel::Cancel;
 use crate::config::{config, for_peer};
-use crate::denial::Denied;
-use crate::disk::beneath;
 use crate::disk::layout::Layout;
-use crate::error::{Denial, Error, OptionsError, file_error};
-use crate::grant::Grant;
+use crate::disk::safe_open;
+use crate::error::{Error, OptionsError, RequestErrorKind, file_error};
 use crate::memory_budget::MemoryBudget;
 use crate::net::addresses;
 use crate::net::connections::Oversize;
-use crate::net::driver::{self, Application, Feed};
 use crate::net::entropy::entropy;
-use crate::net::host::{Clock, Host};
+use crate::net::event_loop::{self, Application, Feed};
+use crate::net::io_context::{Clock, IoContext};
 use crate::net::listener::{ConnectionKey, Listener, MAX_BRANCHES};
+use crate::net::poller::Poller;
 use crate::net::socket::{Bind, Socket};
-use crate::net::wait::Poller;
 use crate::options::Options;
-use crate::transfer::lanes::{self, Making};
+use crate::permissions::Permissions;
+use crate::request_error::RequestError;
+use crate::transfer::lanes::{self, LaneFactory};
 
-/// How long a guest has to say what it wants.
+/// How long a new connection may take to send its request.
 const ASKING: Duration = Duration::from_secs(10);
 /// How long a number waits for the files that are put under it.
 const WAITING: Duration = Duration::from_secs(60);
-/// From one look at every guest to the next.
+/// The interval at which all connections are looked at.
 const ROUND: Duration = Duration::from_millis(100);
-/// How long guests are given to hear that the server stops.
+/// How long connections get for their closing when the server stops.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What a guest may say of what it has: a million small files. Each piece costs more than itself.
-const MOST_HEARD: u64 = 24 << 20;
+/// The most bytes of a client's HAVE: a million small files. Each piece costs more than itself.
+const MAX_HAVE_BYTES: u64 = 24 << 20;
 const PIECE: u64 = 64;
-/// Names and what clients say that they have take at most this part of the memory for buffers,
-/// beside it.
+/// Names and HAVEs take at most this part of the memory for buffers, beside it.
 const NAMES_PART: u64 = 2;
-/// Connections beyond the guests: those that are told to come later.
+/// Connections beyond those that are served: they are refused as busy.
 const TURNED_AWAY: usize = 64;
 
-/// Serves until it is cancelled: then those who are there are served to their end, and nobody else;
-/// hurried, all are told to go.
+/// Serves until it is cancelled. Then running transfers finish, and no new ones begin. If it is
+/// aborted, all connections are closed.
 pub fn serve(
     service: &Service,
     options: &Options,
     observer: &mut dyn ServerObserver,
     cancel: &Cancel,
 ) -> Result<(), Error> {
-    serve_as(true, (service, options), observer, cancel)
+    serve_with(true, (service, options), observer, cancel)
 }
 
-/// The same; without `sessions` like servers that never heard of them, whom a client may meet.
-pub(super) fn serve_as(
+/// The same. Without `sessions` it behaves like a server that does not know them.
+pub(super) fn serve_with(
     sessions: bool,
     (service, options): (&Service, &Options),
     observer: &mut dyn ServerObserver,
     cancel: &Cancel,
 ) -> Result<(), Error> {
-    let grant = Arc::new(service.grant.clone());
-    let root = beneath::open_directory(&grant.root);
-    let root = root.map_err(|e| file_error(&grant.root, "cannot be served", e))?;
-    // Paths that stand for open files are all that disk's threads are given.
-    beneath::open_directory(&beneath::path_of(&root))
-        .map_err(|e| file_error(&beneath::path_of(&root), "cannot be used (is /proc there?)", e))?;
-    let pool = Pool::new(service.memory, service.max_sessions.into());
+    let permissions = Arc::new(service.permissions.clone());
+    let root = safe_open::open_directory(&permissions.root);
+    let root = root.map_err(|e| file_error(&permissions.root, "cannot be served", e))?;
+    // The disk's threads get only paths of open files.
+    safe_open::open_directory(&safe_open::path_of(&root)).map_err(|e| {
+        file_error(&safe_open::path_of(&root), "cannot be used (is /proc there?)", e)
+    })?;
+    let pool = MemoryPool::new(service.memory, service.max_sessions.into());
     let options = within(service, options, &pool)?;
     let socket = Socket::bind(&Bind {
         address: options.bind,
@@ -103,7 +103,7 @@ pub(super) fn serve_as(
         Some(secret) => secret.clone(),
         None => Secret(entropy()?),
     };
-    // Who receives proposes the ceiling of who sends.
+    // The receiver proposes the ceiling of the sender.
     let config =
         Config { any_role: true, branches: sessions, ..config(&options, Role::Receiver, None) };
     let v6 = socket.local().is_ipv6();
@@ -118,27 +118,27 @@ pub(super) fn serve_as(
         None => observer.listening(&ticket).map_err(Error::Unseen)?,
     }
     let mut host = host(socket)?;
-    let lanes = Making::of(&options, Some(true), &host);
+    let lanes = LaneFactory::of(&options, Some(true), &host);
     let room = most_ends(service.max_sessions);
     let mut listener = Listener::new(config.clone(), entropy()?).with_room(room);
-    let (roots, layout) = (Roots::new(grant.root.clone(), root), Layout::of(&config)?);
-    let hall = Hall {
+    let (roots, layout) = (Roots::new(permissions.root.clone(), root), Layout::of(&config)?);
+    let state = ServerState {
         service,
         options,
         config,
-        grant,
+        permissions,
         cancel,
         waker: host.poller.waker(),
         marks: Arc::default(),
-        guests: HashMap::new(),
+        connections: HashMap::new(),
         sessions: Sessions::default(),
-        puts: Puts::default(),
+        puts: PendingUploads::default(),
         pool,
         budget: MemoryBudget::new(service.memory / NAMES_PART),
         lanes,
     };
     let mut app = Serving {
-        hall,
+        state,
         layout,
         roots,
         jobs: Jobs::new(most_requests(service.max_sessions)),
@@ -147,17 +147,21 @@ pub(super) fn serve_as(
         is_uneven: false,
         observer,
         marked: Vec::new(),
-        undertaker: Undertaker::new()?,
-        held_back: HeldBack::default(),
+        cleanup_queue: CleanupQueue::new()?,
+        deferred: DeferredUploads::default(),
         next_round: Instant::EPOCH,
         until: None,
-        told: None,
+        last_warning: None,
     };
-    driver::run(&mut listener, &mut app, &mut host)?
+    event_loop::run(&mut listener, &mut app, &mut host)?
 }
 
 /// The same options, with buffers for which there is memory, and no more than the server's rate.
-fn within(service: &Service, options: &Options, pool: &Pool) -> Result<Options, OptionsError> {
+fn within(
+    service: &Service,
+    options: &Options,
+    pool: &MemoryPool,
+) -> Result<Options, OptionsError> {
     let mut options = options.clone();
     let table = Config::new(Wire::Sealed, Role::Sender).table_bytes;
     let most = pool.buffer_bytes(table).ok_or(OptionsError::Memory(service.memory))?;
@@ -169,39 +173,39 @@ fn within(service: &Service, options: &Options, pool: &Pool) -> Result<Options, 
     Ok(options)
 }
 
-fn host(socket: Socket) -> Result<Host, Error> {
+fn host(socket: Socket) -> Result<IoContext, Error> {
     let poller = Poller::new()
         .map_err(|source| Error::Socket { what: "cannot make a waker".to_owned(), source })?;
-    Ok(Host { socket, poller, clock: Clock::start(), trace: None })
+    Ok(IoContext { socket, poller, clock: Clock::start(), trace: None })
 }
 
-/// Connections at once: sessions, what is asked in them, and those who are told to come later.
+/// Connections at once: sessions, their requests, and those that are refused as busy.
 fn most_ends(sessions: u32) -> usize {
     sessions as usize + most_requests(sessions) + MAX_BRANCHES + TURNED_AWAY
 }
 
 /// The client of all connections.
 struct Serving<'a> {
-    hall: Hall<'a>,
+    state: ServerState<'a>,
     layout: Layout,
     /// The directories that were opened, by their paths.
     roots: Roots,
-    /// The threads that look for what was asked.
+    /// The threads that perform requests.
     jobs: Jobs,
-    /// What is remembered of directories that are listed.
+    /// Cached listings of directories.
     listings: Listings,
     limiter: RateLimiter,
     /// A client has come, begun or gone since rates were divided.
     is_uneven: bool,
     observer: &'a mut dyn ServerObserver,
     marked: Vec<u64>,
-    undertaker: Undertaker,
-    held_back: HeldBack,
+    cleanup_queue: CleanupQueue,
+    deferred: DeferredUploads,
     next_round: Instant,
-    /// Everybody is told to go, until then at the latest.
+    /// All connections are being closed, until then at the latest.
     until: Option<Instant>,
     /// The last warning.
-    told: Option<String>,
+    last_warning: Option<String>,
 }
 
 type Flow = ControlFlow<Result<(), Error>>;
@@ -214,23 +218,23 @@ impl Serving<'_> {
         (peer, parameters, image_bytes): (SocketAddr, Parameters, u32),
         end: &mut Endpoint,
     ) {
-        if let Some(old) = self.hall.guests.remove(&key) {
-            self.held_back.forget(key);
-            self.bury(now, old, Err(Error::Restarted("its client began anew")));
+        if let Some(old) = self.state.connections.remove(&key) {
+            self.deferred.forget(key);
+            self.finish_connection(now, old, Err(Error::Restarted("its client restarted")));
         }
-        match self.hall.welcome(now, key, (peer, &parameters, image_bytes), end) {
-            Ok(guest) => {
-                if let (true, Some(id)) = (guest.is_session(), end.connection_id()) {
-                    self.hall.sessions.begin(now, id, (key, guest.who));
+        match self.state.accept(now, key, (peer, &parameters, image_bytes), end) {
+            Ok(connection) => {
+                if let (true, Some(id)) = (connection.is_session(), end.connection_id()) {
+                    self.state.sessions.begin(now, id, (key, connection.peer_key));
                 }
-                guest.session.into_iter().for_each(|id| self.hall.sessions.branch(id));
-                self.hall.guests.insert(key, guest);
+                connection.session.into_iter().for_each(|id| self.state.sessions.branch(id));
+                self.state.connections.insert(key, connection);
                 self.limit(now, key);
                 self.pass(now, key, Event::Opened { peer, parameters, image_bytes }, end);
             }
             Err(denied) => {
-                if denied.what == Denial::Busy {
-                    self.hall.service.meter.turned_away();
+                if denied.what == RequestErrorKind::Busy {
+                    self.state.service.metrics.turned_away();
                 }
                 end.quit(now, &denied.words());
             }
@@ -239,19 +243,20 @@ impl Serving<'_> {
 
     /// Has a client that has come keep to a share, if there is a rate to keep.
     fn limit(&mut self, now: Instant, key: ConnectionKey) {
-        let Some(guest) = self.hall.guests.get_mut(&key) else { return };
-        let most = guest.grant.max_rate;
-        if guest.is_session() || !self.limiter.limits(most) {
+        let Some(connection) = self.state.connections.get_mut(&key) else { return };
+        let most = connection.permissions.max_rate;
+        if connection.is_session() || !self.limiter.limits(most) {
             return;
         }
-        guest.is_limited = true;
-        if let Task::Receiving(task) = &mut guest.task {
+        connection.is_limited = true;
+        if let Task::Receiving(task) = &mut connection.task {
             task.grant_by_turns();
         }
-        let client = guest.client();
+        let client = connection.client();
         // Numbers of connections never come to this bit.
-        let session = guest.session.map_or(guest.number, |stem| 1 << 63 | u64::from(stem));
-        self.limiter.open(now, guest.number, Place { client, session, most });
+        let session =
+            connection.session.map_or(connection.number, |stem| 1 << 63 | u64::from(stem));
+        self.limiter.open(now, connection.number, RequestOrigin { client, session, most });
         self.is_uneven = true;
     }
 
@@ -259,22 +264,26 @@ impl Serving<'_> {
     fn divide(&mut self, now: Instant) {
         self.is_uneven = false;
         self.limiter.divide(now);
-        for guest in self.hall.guests.values_mut().filter(|guest| guest.is_limited) {
-            if guest.keep_to(self.limiter.share(guest.number)) {
-                self.marked.push(guest.number);
+        for connection in
+            self.state.connections.values_mut().filter(|connection| connection.is_limited)
+        {
+            if connection.keep_to(self.limiter.share(connection.number)) {
+                self.marked.push(connection.number);
             }
         }
     }
 
-    /// What a guest has moved, and what may be granted to it.
-    fn meter(&mut self, now: Instant, key: ConnectionKey, end: &mut Endpoint) {
-        let Some(guest) = self.hall.guests.get_mut(&key).filter(|guest| guest.is_limited) else {
+    /// Measures a connection's progress, and grants it buffers.
+    fn measure(&mut self, now: Instant, key: ConnectionKey, end: &mut Endpoint) {
+        let Some(connection) =
+            self.state.connections.get_mut(&key).filter(|connection| connection.is_limited)
+        else {
             return;
         };
-        let number = guest.number;
-        self.is_uneven |= self.limiter.see(now, number, guest.look(end));
-        let Task::Receiving(task) = &mut guest.task else { return };
-        let bytes = guest.image_bytes as u64;
+        let number = connection.number;
+        self.is_uneven |= self.limiter.see(now, number, connection.look(end));
+        let Task::Receiving(task) = &mut connection.task else { return };
+        let bytes = connection.image_bytes as u64;
         while task.wants_grant() {
             if !self.limiter.grant(now, number, bytes) {
                 return;
@@ -285,26 +294,26 @@ impl Serving<'_> {
         self.limiter.is_content(number);
     }
 
-    /// Something for a guest's transfer.
+    /// An event of a connection's transfer.
     fn pass(&mut self, now: Instant, key: ConnectionKey, event: Event, end: &mut Endpoint) {
-        let Some(guest) = self.hall.guests.get_mut(&key) else { return };
+        let Some(connection) = self.state.connections.get_mut(&key) else { return };
         if let Event::Had { bytes, .. } = &event {
             let more = bytes.len() as u64 + PIECE;
-            guest.heard += more;
-            let heard = match guest.session {
-                Some(id) => self.hall.sessions.hear(id, more),
-                None => guest.heard,
+            connection.have_bytes += more;
+            let have_bytes = match connection.session {
+                Some(id) => self.state.sessions.add_have_bytes(id, more),
+                None => connection.have_bytes,
             };
-            if heard > MOST_HEARD {
+            if have_bytes > MAX_HAVE_BYTES {
                 let why = "you have more than this server listens to";
-                return self.deny(now, key, Denied::new(Denial::Failed, why), end);
+                return self.deny(now, key, RequestError::new(RequestErrorKind::Failed, why), end);
             }
-            if !guest.memory.take(more) {
+            if !connection.memory.take(more) {
                 let why = "there is no memory for what you have; try again later";
-                return self.deny(now, key, Denied::new(Denial::Busy, why), end);
+                return self.deny(now, key, RequestError::new(RequestErrorKind::Busy, why), end);
             }
         }
-        let over = match &mut guest.task {
+        let over = match &mut connection.task {
             Task::Sending(task) => {
                 let over = task.take(now, (), event, end).break_value().map(sent);
                 let request = task.take_request();
@@ -317,71 +326,81 @@ impl Serving<'_> {
             Task::Session => {
                 let closed = matches!(event, Event::Closed(_));
                 let id = end.connection_id().filter(|_| closed);
-                id.into_iter().for_each(|id| self.hall.sessions.end(id));
+                id.into_iter().for_each(|id| self.state.sessions.end(id));
                 closed.then_some(Ok(0))
             }
         };
         match over {
-            Some(came) => self.leave(now, key, came),
+            Some(result) => self.leave(now, key, result),
             // The grant that it waits for may have come.
             None => self.proceed(now, key, end),
         }
     }
 
-    /// A guest has said what it wants: a thread looks for it.
+    /// A request has arrived: a thread performs it.
     fn begin(&mut self, now: Instant, key: ConnectionKey, text: &[u8], end: &mut Endpoint) {
         let Some((request, had)) = Request::parse(text) else {
             let why = "the server does not know this request; it may be of another version";
-            return self.deny(now, key, Denied::new(Denial::NotUnderstood, why), end);
+            return self.deny(
+                now,
+                key,
+                RequestError::new(RequestErrorKind::NotUnderstood, why),
+                end,
+            );
         };
-        let Some(guest) = self.hall.guests.get_mut(&key) else { return };
-        (guest.asked, guest.had) = ((request.word(), request.spot()), had.to_vec());
-        guest.target = request.target();
-        let (grant, who) = (Arc::clone(&guest.grant), guest.who);
-        if let Some(why) = request.forbidden(grant.read, grant.write) {
-            return self.deny(now, key, Denied::new(Denial::Forbidden, why), end);
+        let Some(connection) = self.state.connections.get_mut(&key) else { return };
+        (connection.asked, connection.had) = ((request.word(), request.upload_key()), had.to_vec());
+        connection.target = request.target();
+        let (permissions, peer_key) = (Arc::clone(&connection.permissions), connection.peer_key);
+        if let Some(why) = request.check_permission(permissions.read, permissions.write) {
+            return self.deny(now, key, RequestError::new(RequestErrorKind::Forbidden, why), end);
         }
-        (guest.lends, guest.lanes) = (request.is_brought(), request.lanes());
-        self.hall.puts.take_back(request.takes_back(), who);
-        if !guest.memory.take(request.cost()) {
+        (connection.lends, connection.lanes) = (request.is_via_server(), request.lanes());
+        self.state.puts.take_back(request.cancels_upload(), peer_key);
+        if !connection.memory.take(request.cost()) {
             let why = "there is no memory for as many pieces; ask for fewer, or try again later";
-            return self.deny(now, key, Denied::new(Denial::Busy, why), end);
+            return self.deny(now, key, RequestError::new(RequestErrorKind::Busy, why), end);
         }
-        guest.pending = Some(request);
+        connection.pending = Some(request);
         self.proceed(now, key, end);
     }
 
-    /// Does what a guest has asked, once a buffer was granted for the answer.
+    /// Performs a connection's request, once a buffer was granted for the answer.
     fn proceed(&mut self, now: Instant, key: ConnectionKey, end: &mut Endpoint) {
-        let Some(guest) = self.hall.guests.get_mut(&key) else { return };
-        let grant = Arc::clone(&guest.grant);
-        let Some(request) = guest.take_pending() else { return };
-        if request.is_put() && anew::is_doubtful(&self.hall.guests, (&grant, &request.spot()), now)
+        let Some(connection) = self.state.connections.get_mut(&key) else { return };
+        let permissions = Arc::clone(&connection.permissions);
+        let Some(request) = connection.take_pending() else { return };
+        if request.is_put()
+            && takeover::peer_liveness_unknown(
+                &self.state.connections,
+                (&permissions, &request.upload_key()),
+                now,
+            )
         {
-            return self.held_back.add(now, key, request);
+            return self.deferred.add(now, key, request);
         }
         self.perform(now, key, request, end);
     }
 
-    /// A thread does what is asked.
+    /// Performs a request on a thread.
     fn perform(&mut self, now: Instant, key: ConnectionKey, request: Request, end: &mut Endpoint) {
-        let guests = self.hall.guests.len();
-        let Some(guest) = self.hall.guests.get_mut(&key) else { return };
-        let grant = Arc::clone(&guest.grant);
+        let connections = self.state.connections.len();
+        let Some(connection) = self.state.connections.get_mut(&key) else { return };
+        let permissions = Arc::clone(&connection.permissions);
         let outward = match request.what {
-            What::Send { .. } => {
+            RequestKind::Send { .. } => {
                 let image_bytes =
-                    (self.hall.options.buffer_bytes + self.hall.config.table_bytes) as usize;
-                let waker = self.hall.waker.marking(&self.hall.marks, key.number());
-                let options = (&self.hall.options, image_bytes);
-                let place = (&mut self.hall.pool, &mut self.hall.sessions, guests);
-                let of = (&*grant, guest.session, &guest.control);
-                let taken = (&mut guest.shared, &mut guest.beyond);
-                match Outward::new(of, taken, place, options, waker) {
+                    (self.state.options.buffer_bytes + self.state.config.table_bytes) as usize;
+                let waker = self.state.waker.marking(&self.state.marks, key.number());
+                let options = (&self.state.options, image_bytes);
+                let place = (&mut self.state.pool, &mut self.state.sessions, connections);
+                let of = (&*permissions, connection.session, &connection.control);
+                let taken = (&mut connection.shared, &mut connection.beyond);
+                match PushContext::new(of, taken, place, options, waker) {
                     Ok(outward) => {
-                        // From now on those files, not what is told of them.
-                        (guest.seen, guest.moves) = (outward.seen(), true);
-                        Some(outward.naming(guest.names.clone()))
+                        // From now on the progress of those files counts, not that of the response.
+                        (connection.seen, connection.moves) = (outward.seen(), true);
+                        Some(outward.naming(connection.names.clone()))
                     }
                     Err(denied) => return self.deny(now, key, denied, end),
                 }
@@ -389,37 +408,37 @@ impl Serving<'_> {
             _ => None,
         };
         let (answer, job) = channel();
-        guest.job = Some(job);
-        let cancel = guest.cancel.clone();
-        let root = match self.roots.of(&grant.root, self.hall.service.members.as_ref()) {
+        connection.job = Some(job);
+        let cancel = connection.cancel.clone();
+        let root = match self.roots.of(&permissions.root, self.state.service.members.as_ref()) {
             Ok(root) => root,
             Err(denied) => return self.deny(now, key, denied, end),
         };
         if request.is_put() {
-            self.supersede(now, &request.spot(), &grant);
+            self.supersede(now, &request.upload_key(), &permissions);
         }
         let Some(job) = self.jobs.begin() else {
             let why = "as much is looked for as may be at once; try again later";
-            return self.deny(now, key, Denied::new(Denial::Busy, why), end);
+            return self.deny(now, key, RequestError::new(RequestErrorKind::Busy, why), end);
         };
-        let Some(guest) = self.hall.guests.get(&key) else { return };
-        let (client, memory_share) = (guest.client(), guest.memory_share.clone());
-        let name_log = Some(guest.names.clone());
-        let options = Options { memory_share, name_log, ..self.hall.options.clone() };
+        let Some(connection) = self.state.connections.get(&key) else { return };
+        let (client, memory_share) = (connection.client(), connection.memory_share.clone());
+        let name_log = Some(connection.names.clone());
+        let options = Options { memory_share, name_log, ..self.state.options.clone() };
         let (layout, listings) = (self.layout, self.listings.clone());
-        let leaving = self.undertaker.leaving();
-        let waker = self.hall.waker.marking(&self.hall.marks, key.number());
+        let cleanups = self.cleanup_queue.cleanups();
+        let waker = self.state.waker.marking(&self.state.marks, key.number());
         let work = move || {
-            let with = work::With {
+            let with = handlers::HandlerContext {
                 options: &options,
                 layout,
-                leaving: &leaving,
+                cleanups: &cleanups,
                 listings: &listings,
                 client,
-                may_read: grant.read,
+                may_read: permissions.read,
                 cancel: &cancel,
             };
-            let done = work::perform(&request, &root, &with, outward);
+            let done = handlers::perform(&request, &root, &with, outward);
             // From now on it is no thread of a request's any more.
             drop(job);
             let _ = answer.send(done);
@@ -427,31 +446,30 @@ impl Serving<'_> {
         };
         if std::thread::Builder::new().name("netblt-ask".to_owned()).spawn(work).is_err() {
             let why = "no thread can be started; try again later";
-            self.deny(now, key, Denied::new(Denial::Busy, why), end);
+            self.deny(now, key, RequestError::new(RequestErrorKind::Busy, why), end);
         }
     }
 
-    /// Whoever puts files anew where a client was putting some that has fallen silent is that
-    /// client, started again, most likely: what has come is to be gone on with, so the old one
-    /// goes.
-    fn supersede(&mut self, now: Instant, path: &[u8], grant: &Grant) {
-        for guest in anew::take_silent(&mut self.hall.guests, (grant, path)) {
-            self.bury(now, guest, Err(Error::Restarted("its client began anew")));
+    /// A new upload to a path whose earlier upload has fallen silent comes most likely from the
+    /// same client, restarted. What has come is to be resumed, so the old connection goes.
+    fn supersede(&mut self, now: Instant, path: &[u8], permissions: &Permissions) {
+        for connection in takeover::evict_stale(&mut self.state.connections, (permissions, path)) {
+            self.finish_connection(now, connection, Err(Error::Restarted("its client restarted")));
         }
         self.forget(|waiting| {
-            waiting.place.0 == grant.root && waiting.place.1 == path && waiting.is_late(now)
+            waiting.place.0 == permissions.root && waiting.place.1 == path && waiting.is_late(now)
         });
     }
 
     /// Numbers under which nothing is to come any more.
-    fn forget(&mut self, is_late: impl Fn(&Waiting) -> bool) {
-        for waiting in self.hall.puts.take_if(is_late) {
+    fn forget(&mut self, is_late: impl Fn(&PendingUpload) -> bool) {
+        for waiting in self.state.puts.take_if(is_late) {
             let kept_at = waiting.prepared.kept_at;
-            self.undertaker.lay_out(waiting.prepared, Some(kept_at));
+            self.cleanup_queue.enqueue(waiting.prepared, Some(kept_at));
         }
     }
 
-    /// What the thread has found.
+    /// The result of the thread.
     fn answer(&mut self, now: Instant, key: ConnectionKey, done: Done, end: &mut Endpoint) {
         let outgoing = match done {
             Done::Send(outgoing) => *outgoing,
@@ -460,76 +478,81 @@ impl Serving<'_> {
                 Err(denied) => return self.deny(now, key, denied, end),
             },
         };
-        let guests = self.hall.guests.len();
-        let Some(guest) = self.hall.guests.get_mut(&key) else { return };
-        let Task::Sending(task) = &mut guest.task else { return };
-        // One more than its bytes fill, for what stands beside them.
+        let connections = self.state.connections.len();
+        let Some(connection) = self.state.connections.get_mut(&key) else { return };
+        let Task::Sending(task) = &mut connection.task else { return };
+        // One more than its bytes fill, for the tables beside them.
         let count = outgoing.bytes / self.layout.data_bytes().max(1) as u64 + 2;
-        let count = count.min(guest.at_first.into());
+        let count = count.min(connection.at_first.into());
         let totals = (outgoing.total, outgoing.files);
         let bytes = outgoing.total.or(Some(outgoing.bytes).filter(|bytes| *bytes < u64::MAX));
-        (guest.total, guest.moves) = (bytes.map(|bytes| carried(bytes, outgoing.files)), true);
-        let place = (&mut self.hall.pool, &mut self.hall.sessions);
-        let begun = stock(place, guest.session, (count, guest.image_bytes), (guests, false))
-            .and_then(|(stock, shared, beyond)| {
-                (guest.shared, guest.beyond) = (guest.shared + shared, guest.beyond + beyond);
-                guest.fails = outgoing.fails;
-                let had = std::mem::take(&mut guest.had);
-                task.answer_with(outgoing.reader, stock, totals, (&had, guest.lanes), end)
-            });
+        (connection.total, connection.moves) =
+            (bytes.map(|bytes| carried(bytes, outgoing.files)), true);
+        let place = (&mut self.state.pool, &mut self.state.sessions);
+        let begun =
+            stock(place, connection.session, (count, connection.image_bytes), (connections, false))
+                .and_then(|(stock, shared, beyond)| {
+                    (connection.shared, connection.beyond) =
+                        (connection.shared + shared, connection.beyond + beyond);
+                    connection.fails = outgoing.fails;
+                    let had = std::mem::take(&mut connection.had);
+                    task.answer_with(outgoing.reader, stock, totals, (&had, connection.lanes), end)
+                });
         if let Err(error) = begun {
             let what = match &error {
-                Error::Memory { .. } | Error::Thread { .. } => Denial::Busy,
-                _ => Denial::Failed,
+                Error::Memory { .. } | Error::Thread { .. } => RequestErrorKind::Busy,
+                _ => RequestErrorKind::Failed,
             };
-            self.deny(now, key, Denied::new(what, error.to_string()), end);
+            self.deny(now, key, RequestError::new(what, error.to_string()), end);
         }
     }
 
-    /// Files may come, under a number that nobody guesses.
+    /// Awaits an upload, under a number that cannot be guessed.
     fn await_files(
         &mut self,
         now: Instant,
         key: ConnectionKey,
-        prepared: Box<Prepared>,
-    ) -> Result<Outgoing, Denied> {
-        let busy = |why: String| Denied::new(Denial::Busy, why);
+        prepared: Box<PreparedUpload>,
+    ) -> Result<OutgoingData, RequestError> {
+        let busy = |why: String| RequestError::new(RequestErrorKind::Busy, why);
         let gone = || busy("you have gone".to_owned());
-        let guest = self.hall.guests.get_mut(&key).ok_or_else(gone)?;
-        guest.target.clone_from(&prepared.name);
-        let (who, most) = (guest.who, guest.grant.max_sessions.unwrap_or(u32::MAX) as usize);
-        let (place, lends) = ((guest.grant.root.clone(), guest.asked.1.clone()), guest.lends);
-        // Whoever announces and sends nothing takes nobody's place for long.
-        if self.hall.puts.len() >= self.hall.service.max_sessions as usize {
+        let connection = self.state.connections.get_mut(&key).ok_or_else(gone)?;
+        connection.target.clone_from(&prepared.name);
+        let (peer_key, most) =
+            (connection.peer_key, connection.permissions.max_sessions.unwrap_or(u32::MAX) as usize);
+        let (place, lends) =
+            ((connection.permissions.root.clone(), connection.asked.1.clone()), connection.lends);
+        // A client that announces and sends nothing takes no other's place for long.
+        if self.state.puts.len() >= self.state.service.max_sessions as usize {
             self.forget(|waiting| waiting.is_late(now));
         }
-        if self.hall.puts.len() >= self.hall.service.max_sessions as usize
-            || self.hall.puts.count(who) >= most
+        if self.state.puts.len() >= self.state.service.max_sessions as usize
+            || self.state.puts.count(peer_key) >= most
         {
             return Err(busy("too many have announced files; try again later".to_owned()));
         }
         let random = entropy().map_err(|error| busy(error.to_string()))?;
         let number = random.first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-        let (lent, line) = waiting::lend(self.hall.service.members.as_ref(), lends)?;
-        let put = Line::Put(number, prepared.name.clone());
-        let outgoing = work::outgoing([put].into_iter().chain(line), self.layout)?;
-        self.hall.puts.add(number, Waiting { who, place, since: now, prepared, lent });
+        let (lent, line) = pending_uploads::lend(self.state.service.members.as_ref(), lends)?;
+        let put = ResponseItem::Put(number, prepared.name.clone());
+        let outgoing = handlers::outgoing([put].into_iter().chain(line), self.layout)?;
+        self.state.puts.add(number, PendingUpload { peer_key, place, since: now, prepared, lent });
         Ok(outgoing)
     }
 
-    /// A guest is told that it does not get what it wants.
-    fn deny(&mut self, now: Instant, key: ConnectionKey, denied: Denied, end: &mut Endpoint) {
-        let Some(guest) = self.hall.guests.get_mut(&key) else { return };
-        let Denied { what, why } = denied.clone();
-        guest.denied.get_or_insert(denied);
+    /// Refuses a request.
+    fn deny(&mut self, now: Instant, key: ConnectionKey, denied: RequestError, end: &mut Endpoint) {
+        let Some(connection) = self.state.connections.get_mut(&key) else { return };
+        let RequestError { what, why } = denied.clone();
+        connection.denied.get_or_insert(denied);
         let error = Error::Denied { what, why };
-        let over = match &mut guest.task {
+        let over = match &mut connection.task {
             Task::Sending(task) => task.session.fail(now, end, error).break_value().map(sent),
             Task::Receiving(task) => task.session.fail(now, end, error).break_value().map(received),
             Task::Session => None,
         };
-        if let Some(came) = over {
-            self.leave(now, key, came);
+        if let Some(result) = over {
+            self.leave(now, key, result);
         }
     }
 
@@ -538,53 +561,53 @@ impl Serving<'_> {
         &mut self,
         now: Instant,
         key: ConnectionKey,
-        denied: Denied,
+        denied: RequestError,
         end: &mut Endpoint,
     ) -> Flow {
-        if self.hall.guests.get(&key).is_some_and(|guest| guest.denied.is_none()) {
+        if self.state.connections.get(&key).is_some_and(|connection| connection.denied.is_none()) {
             self.deny(now, key, denied, end);
         }
-        let over = match self.hall.guests.get_mut(&key).map(|guest| &mut guest.task) {
-            Some(Task::Sending(task)) => task.feed(now, (), end).break_value().map(sent),
-            Some(Task::Receiving(task)) => task.feed(now, (), end).break_value().map(received),
+        let over = match self.state.connections.get_mut(&key).map(|connection| &mut connection.task)
+        {
+            Some(Task::Sending(task)) => task.on_ready(now, (), end).break_value().map(sent),
+            Some(Task::Receiving(task)) => task.on_ready(now, (), end).break_value().map(received),
             Some(Task::Session) | None => None,
         };
-        if let Some(came) = over {
-            self.leave(now, key, came);
+        if let Some(result) = over {
+            self.leave(now, key, result);
         }
         ControlFlow::Continue(())
     }
 
-    /// A guest goes.
-    fn leave(&mut self, now: Instant, key: ConnectionKey, came: Came) {
-        if let Some(guest) = self.hall.guests.remove(&key) {
-            self.held_back.forget(key);
-            self.stir();
-            self.bury(now, guest, came);
+    /// A connection ends.
+    fn leave(&mut self, now: Instant, key: ConnectionKey, result: TaskResult) {
+        if let Some(connection) = self.state.connections.remove(&key) {
+            self.deferred.forget(key);
+            self.recheck_deferred();
+            self.finish_connection(now, connection, result);
         }
     }
 
-    /// Those are to be asked who wait for a sign of life of somebody, or for his end.
-    fn stir(&mut self) {
-        self.marked.extend(self.held_back.keys().map(ConnectionKey::number));
+    /// Looks again at the uploads that wait for a sign of life of an earlier one, or for its end.
+    fn recheck_deferred(&mut self) {
+        self.marked.extend(self.deferred.keys().map(ConnectionKey::number));
     }
 
-    fn bury(&mut self, now: Instant, guest: Guest, came: Came) {
-        self.limiter.close(now, guest.number);
-        self.is_uneven |= guest.is_limited;
-        self.hall.pool.give(guest.beyond);
-        guest.cancel.cancel();
-        guest
-            .session
-            .into_iter()
-            .for_each(|id| self.hall.sessions.over(now, id, (guest.shared, guest.heard)));
-        if let Task::Session = guest.task {
+    fn finish_connection(&mut self, now: Instant, connection: Connection, result: TaskResult) {
+        self.limiter.close(now, connection.number);
+        self.is_uneven |= connection.is_limited;
+        self.state.pool.give(connection.beyond);
+        connection.cancel.cancel();
+        connection.session.into_iter().for_each(|id| {
+            self.state.sessions.over(now, id, (connection.shared, connection.have_bytes))
+        });
+        if let Task::Session = connection.task {
             return;
         }
-        let account = guest.account(now, came);
-        self.hall.service.meter.ended(&account);
+        let account = connection.account(now, result);
+        self.state.service.metrics.ended(&account);
         self.observer.ended(&account);
-        self.undertaker.lay_out((guest.task, guest.held), guest.kept_at);
+        self.cleanup_queue.enqueue((connection.task, connection.held), connection.kept_at);
     }
 }
 
@@ -592,16 +615,18 @@ impl Application for Serving<'_> {
     type Key = ConnectionKey;
     type Outcome = Result<(), Error>;
 
-    fn turn(&mut self, now: Instant) -> ControlFlow<Self::Outcome, Feed> {
-        if self.hall.cancel.is_hurried() && self.until.is_none() {
+    fn on_tick(&mut self, now: Instant) -> ControlFlow<Self::Outcome, Feed> {
+        if self.state.cancel.is_aborting() && self.until.is_none() {
             self.until = Some(now + PATIENCE);
-            self.hall.guests.values().for_each(|guest| guest.cancel.cancel());
+            self.state.connections.values().for_each(|connection| connection.cancel.cancel());
             self.next_round = now;
         }
         let awaited =
-            self.hall.cancel.is_cancelled() && self.hall.puts.len() > 0 && self.until.is_none();
+            self.state.cancel.is_cancelled() && self.state.puts.len() > 0 && self.until.is_none();
         let over = self.until.is_some_and(|until| until <= now);
-        if over || (self.hall.cancel.is_cancelled() && self.hall.guests.is_empty() && !awaited) {
+        if over
+            || (self.state.cancel.is_cancelled() && self.state.connections.is_empty() && !awaited)
+        {
             return ControlFlow::Break(Ok(()));
         }
         let is_round = self.next_round <= now;
@@ -612,66 +637,82 @@ impl Application for Serving<'_> {
             return ControlFlow::Continue(Feed::Ready);
         }
         self.next_round = now + ROUND;
-        let bytes = self.hall.guests.values().map(|guest| guest.seen.bytes.load(Ordering::Relaxed));
+        let bytes = self
+            .state
+            .connections
+            .values()
+            .map(|connection| connection.seen.bytes.load(Ordering::Relaxed));
         let bytes = bytes.sum();
-        self.hall.service.meter.is_serving(self.hall.sessions_now() as u64, bytes);
+        self.state.service.metrics.is_serving(self.state.sessions_now() as u64, bytes);
         self.forget(|waiting| now.since(waiting.since) >= WAITING);
         self.listings.forget_old();
         ControlFlow::Continue(Feed::All)
     }
 
-    fn feed(&mut self, now: Instant, key: ConnectionKey, end: &mut Endpoint) -> Flow {
-        let Some(guest) = self.hall.guests.get_mut(&key) else { return ControlFlow::Continue(()) };
-        if guest.is_session() {
-            self.hall.look_after(now, key, end);
+    fn on_ready(&mut self, now: Instant, key: ConnectionKey, end: &mut Endpoint) -> Flow {
+        let Some(connection) = self.state.connections.get_mut(&key) else {
+            return ControlFlow::Continue(());
+        };
+        if connection.is_session() {
+            self.state.check_session(now, key, end);
             return ControlFlow::Continue(());
         }
-        if guest.hear(now, end) {
-            self.stir();
+        if connection.note_datagrams(now, end) {
+            self.recheck_deferred();
         }
-        let Some(guest) = self.hall.guests.get_mut(&key) else { return ControlFlow::Continue(()) };
-        if guest.yields {
+        let Some(connection) = self.state.connections.get_mut(&key) else {
+            return ControlFlow::Continue(());
+        };
+        if connection.yields {
             let why = "nothing moved, and others ask, too; try again later";
-            return self.turn_away(now, key, Denied::new(Denial::Busy, why), end);
+            return self.turn_away(now, key, RequestError::new(RequestErrorKind::Busy, why), end);
         }
-        guest.watch(now, end);
+        connection.watch(now, end);
         self.proceed(now, key, end);
-        if let Some(request) = self.held_back.take(key, &self.hall.guests) {
+        if let Some(request) = self.deferred.take(key, &self.state.connections) {
             self.perform(now, key, request, end);
         }
-        let Some(guest) = self.hall.guests.get_mut(&key) else { return ControlFlow::Continue(()) };
-        let failed = || Denied::new(Denial::Failed, "the server could not find out");
-        let done = guest.job.as_ref().and_then(|job| match job.try_recv() {
+        let Some(connection) = self.state.connections.get_mut(&key) else {
+            return ControlFlow::Continue(());
+        };
+        let failed =
+            || RequestError::new(RequestErrorKind::Failed, "the server could not find out");
+        let done = connection.job.as_ref().and_then(|job| match job.try_recv() {
             Ok(done) => Some(done),
             Err(TryRecvError::Empty) => None,
             // A fault of the thread's is no reason to let anybody wait.
             Err(TryRecvError::Disconnected) => Some(Err(failed())),
         });
         if let Some(done) = done {
-            guest.job = None;
+            connection.job = None;
             match done {
                 Ok(done) => self.answer(now, key, done, end),
                 Err(denied) => self.deny(now, key, denied, end),
             }
-        } else if guest.asked.0 == "none" && now.since(guest.opened) >= ASKING {
+        } else if connection.asked.0 == "none" && now.since(connection.opened) >= ASKING {
             let why = "nothing was asked for ten seconds";
-            self.deny(now, key, Denied::new(Denial::NotUnderstood, why), end);
+            self.deny(now, key, RequestError::new(RequestErrorKind::NotUnderstood, why), end);
         }
-        let failed =
-            self.hall.guests.get(&key).and_then(|guest| guest.fails.as_ref()?.try_recv().ok());
+        let failed = self
+            .state
+            .connections
+            .get(&key)
+            .and_then(|connection| connection.fails.as_ref()?.try_recv().ok());
         if let Some(denied) = failed {
             self.deny(now, key, denied, end);
         }
-        let Some(guest) = self.hall.guests.get_mut(&key) else { return ControlFlow::Continue(()) };
-        guest.grow(now, end, &mut self.hall.pool);
-        let over = match &mut guest.task {
-            Task::Sending(task) => task.feed(now, (), end).break_value().map(sent),
-            Task::Receiving(task) => task.feed(now, (), end).break_value().map(received),
+        let Some(connection) = self.state.connections.get_mut(&key) else {
+            return ControlFlow::Continue(());
+        };
+        connection.grow(now, end, &mut self.state.pool);
+        let over = match &mut connection.task {
+            Task::Sending(task) => task.on_ready(now, (), end).break_value().map(sent),
+            Task::Receiving(task) => task.on_ready(now, (), end).break_value().map(received),
             Task::Session => None,
         };
         match over {
-            Some(came) => self.leave(now, key, came),
-            None => self.meter(now, key, end),
+            Some(result) => self.leave(now, key, result),
+            None => self.measure(now, key, end),
         }
         ControlFlow::Continue(())
     }
@@ -686,30 +727,42 @@ impl Application for Serving<'_> {
         ControlFlow::Continue(())
     }
 
-    /// The connection that it concerns will fall silent; the others go on.
-    fn broken(&mut self, _: Instant, _: ConnectionKey, error: Error, _: &mut Endpoint) -> Flow {
+    /// The connection will fall silent. The others go on.
+    fn on_io_error(
+        &mut self,
+        _: Instant,
+        _: ConnectionKey,
+        error: Error,
+        _: &mut Endpoint,
+    ) -> Flow {
         let message = error.to_string();
         // Each packet fails in the same way.
-        if self.told.as_ref() != Some(&message) {
+        if self.last_warning.as_ref() != Some(&message) {
             self.observer.warn(&error);
-            self.told = Some(message);
+            self.last_warning = Some(message);
         }
         ControlFlow::Continue(())
     }
 
     fn path_limit(&mut self, _bytes: u32) {}
 
-    fn oversize(&mut self, _: Instant, _: ConnectionKey, _: &Oversize, _: &mut Endpoint) -> Flow {
+    fn on_oversize(
+        &mut self,
+        _: Instant,
+        _: ConnectionKey,
+        _: &Oversize,
+        _: &mut Endpoint,
+    ) -> Flow {
         ControlFlow::Continue(())
     }
 
     fn poll_authorized(&mut self) -> Option<Arc<Authorized>> {
-        self.hall.service.members.as_ref()?.take_change()
+        self.state.service.members.as_ref()?.take_change()
     }
 
     fn poll_marked(&mut self) -> Option<ConnectionKey> {
         if self.marked.is_empty() {
-            self.marked = self.hall.marks.take();
+            self.marked = self.state.marks.take();
         }
         self.marked.pop().map(ConnectionKey::of)
     }

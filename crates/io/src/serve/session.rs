@@ -1,9 +1,9 @@
 //! A session with a server: one connection that is opened once, and of which every request is a
 //! branch (`docs/protocol.md §4.10, §8.8`).
 //!
-//! A thread reads its socket and keeps it alive; each request is driven by the thread that asks. A
-//! session that is lost is opened again by who asks next, and where a server knows none, each
-//! request has a connection of its own.
+//! A thread reads its socket and keeps it alive. Each request is driven by the thread that asks.
+//! The next request opens a lost session again. If the server knows no sessions, each request has a
+//! connection of its own.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -22,20 +22,20 @@ use netblt_proto::time::Instant;
 use super::request::SESSION;
 use crate::cancel::Cancel;
 use crate::config::config;
-use crate::denial::Denied;
-use crate::error::{Denial, Error};
+use crate::error::{Error, RequestErrorKind};
 use crate::net::connections::Oversize;
+use crate::net::demux_queue::{Batch, DemuxQueue};
 use crate::net::dialer::Dialer;
-use crate::net::driver::{self, Application, Feed};
-use crate::net::host::{Clock, Host};
-use crate::net::inbox::{Batch, Inbox};
-use crate::net::joined::{Joined, Word};
-use crate::net::rendezvous::{self, Answer, Job, Line, Way, Wish};
+use crate::net::establish::{self, BranchRequest, BranchResult, Establish, Mux, MuxRequest};
+use crate::net::event_loop::{self, Application, Feed};
+use crate::net::io_context::{Clock, IoContext};
+use crate::net::mux::{MuxBranches, MuxConnections};
+use crate::net::mux_branch::{BranchMessage, MuxBranch};
+use crate::net::poller::Poller;
 use crate::net::socket::Socket;
-use crate::net::trunk::{Branches, Trunk};
-use crate::net::wait::Poller;
 use crate::observer::Observer;
 use crate::options::Options;
+use crate::request_error::RequestError;
 use crate::ticket::Rendezvous;
 use crate::transfer::lanes;
 
@@ -45,21 +45,21 @@ const IDLE: Duration = Duration::from_secs(60);
 /// see the end of one after this end.
 const AT_ONCE: usize = 24;
 const IN_ALL: usize = 48;
-/// Files, or several together, that are put at once: the next wait before they announce anything,
-/// for a server has room for as many announcements of all clients as it has for clients, and
-/// somebody who asks shall not wait until they are through.
+/// Uploads at once. The next ones wait before they announce anything: a server has room for as many
+/// announcements of all clients as it has for clients, and no other request shall wait until they
+/// are through.
 const PUTS: usize = 16;
-/// Of these, by connections of their own: each has a processor or more.
+/// Of these, uploads with connections of their own: each uses a processor or more.
 const BESIDE: usize = 2;
-/// How soon who waits for that hears that he is not to.
+/// The interval at which a waiting upload looks whether it was cancelled.
 const LOOKS: Duration = Duration::from_millis(50);
 /// Bytes that wait for a branch, where the socket's own room is less or is not known.
 const LEAST_ROOM: u32 = 4 << 20;
-/// How long one that is to be closed waits for branches that only have to part.
+/// How long a closing session waits for branches that are closing.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Requests to one server that share a connection. It is opened when something is asked, closed
-/// when nothing was for a minute, and opened anew when it was lost. Cloning shares it.
+/// A connection that requests to one server share. It opens with a request, closes after a minute
+/// without any, and opens again if it was lost. Cloning shares it.
 ///
 /// A child of `fork` must not use it, nor drop it: it has the parent's keys.
 #[derive(Clone, Debug)]
@@ -70,30 +70,30 @@ struct Shared {
     rendezvous: Rendezvous,
     options: Options,
     state: Mutex<State>,
-    /// Puts under way.
+    /// Running uploads.
     puts: Mutex<usize>,
-    /// Of these, by connections of their own.
+    /// Of these, the number with connections of their own.
     beside: AtomicUsize,
-    /// One of them is over.
+    /// An upload has ended.
     over: Condvar,
 }
 
-/// Somebody puts files. Dropped, he does no more.
+/// A running upload, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Turn<'a>(&'a Shared);
+pub(super) struct UploadTurn<'a>(&'a Shared);
 
-impl Drop for Turn<'_> {
+impl Drop for UploadTurn<'_> {
     fn drop(&mut self) {
         *lock(&self.0.puts) -= 1;
         self.0.over.notify_one();
     }
 }
 
-/// Somebody puts files by a connection of his own. Dropped, he does no more.
+/// An upload with a connection of its own, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Beside<'a>(&'a AtomicUsize);
+pub(super) struct OwnConnection<'a>(&'a AtomicUsize);
 
-impl Drop for Beside<'_> {
+impl Drop for OwnConnection<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -101,20 +101,20 @@ impl Drop for Beside<'_> {
 
 #[derive(Debug)]
 enum State {
-    /// Nothing was asked yet, or not for long.
+    /// No request so far, or none for a while.
     Closed,
-    Open(Line, JoinHandle<()>),
+    Open(Mux, JoinHandle<()>),
     /// The server knows no sessions.
     Unknown,
 }
 
 impl Session {
-    /// With whoever is met there. The options that concern the way, as address, family and death
-    /// timer, are those of the session.
+    /// With the server at `rendezvous`. The options of the connection, such as address, family and
+    /// death timer, are those of the session.
     pub fn new(rendezvous: Rendezvous, options: &Options) -> Self {
         let mut options = options.clone();
         (options.trace, options.control) = (None, None);
-        // Of a port that is named there is one, and what is fetched in large needs it.
+        // A given port can have one connection, and large fetches need it.
         let state = if options.port == 0 { State::Closed } else { State::Unknown };
         let state = Mutex::new(state);
         let (puts, beside, over) = (Mutex::new(0), AtomicUsize::new(0), Condvar::new());
@@ -122,7 +122,7 @@ impl Session {
     }
 
     /// Waits until files may be put.
-    pub(super) fn turn(&self, cancel: &Cancel) -> Result<Turn<'_>, Error> {
+    pub(super) fn upload_turn(&self, cancel: &Cancel) -> Result<UploadTurn<'_>, Error> {
         let mut puts = lock(&self.0.puts);
         while *puts >= PUTS {
             if cancel.is_cancelled() {
@@ -133,62 +133,63 @@ impl Session {
         }
         *puts += 1;
         drop(puts);
-        Ok(Turn(&self.0))
+        Ok(UploadTurn(&self.0))
     }
 
-    /// Somebody may put files by a connection of his own, which takes the place of a session.
-    pub(super) fn beside(&self) -> Option<Beside<'_>> {
+    /// The permission for an upload with a connection of its own, which takes the place of a
+    /// session at the server.
+    pub(super) fn beside(&self) -> Option<OwnConnection<'_>> {
         let beside = &self.0.beside;
         let add = |now: usize| Some(now + 1).filter(|count| *count <= BESIDE);
         let added = beside.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add);
-        added.is_ok().then_some(Beside(beside))
+        added.is_ok().then_some(OwnConnection(beside))
     }
 
-    /// What requests branch from now; `None` if each needs a connection of its own.
-    pub(super) fn line(
+    /// The connection to branch from; `None` if each request needs one of its own.
+    pub(super) fn mux(
         &self,
         observer: &mut dyn Observer,
         cancel: &Cancel,
-    ) -> Result<Option<Line>, Error> {
+    ) -> Result<Option<Mux>, Error> {
         let mut state = lock(&self.0.state);
         match &*state {
             State::Unknown => return Ok(None),
-            State::Open(line, _) if !line.is_over() => return Ok(Some(line.clone())),
+            State::Open(mux, _) if !mux.is_over() => return Ok(Some(mux.clone())),
             State::Open(..) | State::Closed => {}
         }
         let Shared { rendezvous, options, .. } = &*self.0;
         let config = stem(options);
-        let met = rendezvous::meet(Way::Meet(rendezvous), options, &config, observer, cancel)?;
-        let (line, thread) = begin(met)?;
-        *state = State::Open(line.clone(), thread);
-        Ok(Some(line))
+        let met = establish::meet(Establish::Meet(rendezvous), options, &config, observer, cancel)?;
+        let (mux, thread) = begin(met)?;
+        *state = State::Open(mux.clone(), thread);
+        Ok(Some(mux))
     }
 
-    /// The same if a session stands, and its server was heard to know what that is.
-    pub(super) fn known_line(&self) -> Option<Line> {
+    /// The same if a session is open, and its server is known to have sessions.
+    pub(super) fn known_mux(&self) -> Option<Mux> {
         match &*lock(&self.0.state) {
-            State::Open(line, _) if line.is_known() => Some(line.clone()),
+            State::Open(mux, _) if mux.is_confirmed() => Some(mux.clone()),
             _ => None,
         }
     }
 
-    /// Whether the server said that it knows no sessions.
+    /// Whether the server has refused sessions.
     pub(super) fn is_unknown(&self) -> bool {
         let mut state = lock(&self.0.state);
-        if let State::Open(line, _) = &*state
-            && line.is_refused()
+        if let State::Open(mux, _) = &*state
+            && mux.is_refused()
         {
             *state = State::Unknown;
         }
         matches!(*state, State::Unknown)
     }
 
-    /// Closes it, if it is open, when what was asked in it is over; the server is told, which takes
-    /// a round trip, and two seconds at most. It is opened again when something is asked.
+    /// Closes the session, if it is open, when its requests are over. The server is notified, which
+    /// takes a round trip, and two seconds at most. The next request opens it again.
     pub fn close(&self) {
         let mut state = lock(&self.0.state);
-        if let State::Open(line, _) = &*state {
-            line.close();
+        if let State::Open(mux, _) = &*state {
+            mux.close();
             if let State::Open(_, thread) = std::mem::replace(&mut *state, State::Closed) {
                 drop(state);
                 let _ = thread.join();
@@ -199,13 +200,13 @@ impl Session {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if let State::Open(line, _) = &*lock(&self.state) {
-            line.close();
+        if let State::Open(mux, _) = &*lock(&self.state) {
+            mux.close();
         }
     }
 }
 
-/// What is proposed for a connection of which others branch: all that any of them may have.
+/// The configuration of a stem: the most that any of its branches may have.
 fn stem(options: &Options) -> Config {
     Config {
         client: SESSION.to_owned(),
@@ -219,36 +220,36 @@ fn stem(options: &Options) -> Config {
 }
 
 /// A thread reads for all.
-fn begin((mut host, dialer): (Host, Dialer)) -> Result<(Line, JoinHandle<()>), Error> {
-    let ((jobs, asked), (words, told)) = (channel(), channel());
-    let line = Line::new(jobs, host.poller.waker());
-    let branches = Branches::default();
+fn begin((mut host, dialer): (IoContext, Dialer)) -> Result<(Mux, JoinHandle<()>), Error> {
+    let ((jobs, incoming), (sender, messages)) = (channel(), channel());
+    let mux = Mux::new(jobs, host.poller.waker());
+    let branches = MuxBranches::default();
     let none = |source| Error::Socket { what: "cannot share a socket".to_owned(), source };
-    let seed = host.socket.share(Arc::new(Inbox::new(0, || ()))).map_err(none)?;
-    let mut reading = Reading {
-        asked,
-        told,
-        words,
-        wishes: VecDeque::new(),
+    let seed = host.socket.share(Arc::new(DemuxQueue::new(0, || ()))).map_err(none)?;
+    let mut reading = SessionReader {
+        incoming,
+        messages,
+        sender,
+        requests: VecDeque::new(),
         made: Vec::new(),
         branches: branches.clone(),
-        line: line.clone(),
+        mux: mux.clone(),
         seed,
         clock: host.clock,
         opened: false,
-        stood: false,
+        confirmed: false,
         closing: None,
         over: None,
         busy: host.clock.now(),
     };
     let run = move || {
-        let mut trunk = Trunk::new(dialer, branches);
-        let ended = driver::run(&mut trunk, &mut reading, &mut host);
-        reading.line.end(false);
+        let mut trunk = MuxConnections::new(dialer, branches);
+        let ended = event_loop::run(&mut trunk, &mut reading, &mut host);
+        reading.mux.end(false);
         let tried = (!reading.opened).then(|| trunk.tried());
-        let stood = reading.stood;
+        let confirmed = reading.confirmed;
         reading.fail_all(|| match &ended {
-            Ok(_) if stood => Error::Ended(Reason::Forgotten),
+            Ok(_) if confirmed => Error::Ended(Reason::Forgotten),
             Ok(reason) => lost(tried.as_ref(), reason),
             Err(error) => Error::Socket {
                 what: error.to_string(),
@@ -258,10 +259,10 @@ fn begin((mut host, dialer): (Host, Dialer)) -> Result<(Line, JoinHandle<()>), E
     };
     let thread = std::thread::Builder::new().name("netblt-session".to_owned()).spawn(run);
     let failed = |source| Error::Thread { purpose: "for a session", source };
-    Ok((line, thread.map_err(failed)?))
+    Ok((mux, thread.map_err(failed)?))
 }
 
-/// What it is to who wants a branch that there is no connection.
+/// The error of a request for a branch when there is no connection.
 fn lost(tried: Option<&String>, reason: &Reason) -> Error {
     match tried {
         Some(peer) => {
@@ -273,45 +274,45 @@ fn lost(tried: Option<&String>, reason: &Reason) -> Error {
 }
 
 /// The client of the stem.
-struct Reading {
-    asked: Receiver<Job>,
-    told: Receiver<Word>,
-    words: Sender<Word>,
+struct SessionReader {
+    incoming: Receiver<MuxRequest>,
+    messages: Receiver<BranchMessage>,
+    sender: Sender<BranchMessage>,
     /// Until it is open.
-    wishes: VecDeque<Wish>,
+    requests: VecDeque<BranchRequest>,
     /// Handed over when BRANCH has left.
-    made: Vec<(Sender<Answer>, Answer)>,
-    branches: Branches,
-    line: Line,
+    made: Vec<(Sender<BranchResult>, BranchResult)>,
+    branches: MuxBranches,
+    mux: Mux,
     seed: Socket,
     clock: Clock,
     opened: bool,
-    /// Something was heard of its branches.
-    stood: bool,
+    /// The server has answered on a branch.
+    confirmed: bool,
     /// No more branches are wanted, since then.
     closing: Option<Instant>,
     /// The stem is closed: why.
     over: Option<Reason>,
-    /// When somebody had a branch last.
+    /// When a branch was last in use.
     busy: Instant,
 }
 
-impl Reading {
-    /// What the others want.
-    fn hear(&mut self, now: Instant, end: &mut Endpoint) {
-        for word in self.told.try_iter() {
+impl SessionReader {
+    /// Handles the messages of branches and the requests for new ones.
+    fn handle_messages(&mut self, now: Instant, end: &mut Endpoint) {
+        for word in self.messages.try_iter() {
             match word {
-                Word::Heard(id) => {
+                BranchMessage::Confirmed(id) => {
                     end.hear_of_branch(id);
-                    self.line.hear();
-                    self.branches.all().inboxes.get(&id).iter().for_each(|inbox| inbox.hear());
+                    self.mux.confirm();
+                    self.branches.table().queues.get(&id).iter().for_each(|queue| queue.confirm());
                 }
-                Word::Leave(id, mut left) => {
+                BranchMessage::Leave(id, mut left) => {
                     end.hear_of_branch(id);
-                    let mut all = self.branches.all();
-                    // What came since its client read last is its peer's last word, perhaps.
-                    let (inbox, mut rest) = (all.inboxes.remove(&id), Batch::default());
-                    let taken = inbox.is_some_and(|inbox| inbox.take(&mut rest).is_ok());
+                    let mut table = self.branches.table();
+                    // The datagrams since its client's last read may hold its peer's last message.
+                    let (queue, mut rest) = (table.queues.remove(&id), Batch::default());
+                    let taken = queue.is_some_and(|queue| queue.take(&mut rest).is_ok());
                     if taken {
                         rest.for_each(|datagram| left.handle_datagram(now, datagram));
                     }
@@ -319,53 +320,58 @@ impl Reading {
                         left.on_stem_closed(now, reason);
                     }
                     left.part(now, "its client has gone");
-                    all.leaving.push(*left);
+                    table.closing_branches.push(*left);
                 }
             }
         }
-        for job in self.asked.try_iter() {
+        for job in self.incoming.try_iter() {
             match job {
-                Job::Branch(wish) => self.wishes.push_back(wish),
-                Job::Close => self.closing = self.closing.or(Some(now)),
+                MuxRequest::Branch(request) => self.requests.push_back(request),
+                MuxRequest::Close => self.closing = self.closing.or(Some(now)),
             }
         }
     }
 
-    /// A branch for one who wants it; the wish comes back if it must wait.
-    fn make(&mut self, now: Instant, end: &mut Endpoint, wish: Wish) -> Option<Wish> {
-        let Wish { configs, entropy, .. } = &wish;
+    /// A branch for a request. Returns the request if it must wait.
+    fn make(
+        &mut self,
+        now: Instant,
+        end: &mut Endpoint,
+        request: BranchRequest,
+    ) -> Option<BranchRequest> {
+        let BranchRequest { configs, entropy, .. } = &request;
         let v6 = end.peer().is_some_and(|peer| peer.is_ipv6());
         let config = &configs[usize::from(v6)];
-        // Nobody is to send more at once than waits here.
+        // A peer is not to send more at once than can wait here.
         let config = Config { socket_bytes: Some(self.room()), ..config.clone() };
         let branch = match end.branch(now, config, *entropy) {
             Some(branch) => branch,
-            None => return Some(wish),
+            None => return Some(request),
         };
         let made = self.host(&branch).map(|host| {
             let id = branch.connection_id().unwrap_or_default();
-            let (words, waker) = (self.words.clone(), self.line.waker());
-            // If nobody reads any more, nothing can be sent either.
-            let joined = Joined::new(id, move |word| {
-                let _ = words.send(word);
+            let (sender, waker) = (self.sender.clone(), self.mux.waker());
+            // If the reading thread has ended, nothing can be sent either.
+            let joined = MuxBranch::new(id, move |word| {
+                let _ = sender.send(word);
                 waker.wake();
             });
             Box::new((host, branch, joined))
         });
-        self.made.push((wish.answer, made));
+        self.made.push((request.answer, made));
         None
     }
 
-    /// What a branch stands on.
-    fn host(&self, branch: &Endpoint) -> Result<Host, Error> {
+    /// The I/O context of a branch.
+    fn host(&self, branch: &Endpoint) -> Result<IoContext, Error> {
         let none = |source| Error::Socket { what: "cannot share a socket".to_owned(), source };
         let poller = Poller::new().map_err(none)?;
         let waker = poller.waker();
-        let inbox = Arc::new(Inbox::new(2 * self.room() as usize, move || waker.wake()));
-        let socket = self.seed.share(Arc::clone(&inbox)).map_err(none)?;
+        let queue = Arc::new(DemuxQueue::new(2 * self.room() as usize, move || waker.wake()));
+        let socket = self.seed.share(Arc::clone(&queue)).map_err(none)?;
         let id = branch.connection_id().unwrap_or_default();
-        self.branches.all().inboxes.insert(id, inbox);
-        Ok(Host { socket, poller, clock: self.clock, trace: None })
+        self.branches.table().queues.insert(id, queue);
+        Ok(IoContext { socket, poller, clock: self.clock, trace: None })
     }
 
     /// Bytes that are to wait for a branch at most: as much as the socket holds. For what its peer
@@ -375,45 +381,45 @@ impl Reading {
     }
 
     fn has_room(&self) -> bool {
-        let all = self.branches.all();
-        all.inboxes.len() < AT_ONCE && all.inboxes.len() + all.leaving.len() < IN_ALL
+        let table = self.branches.table();
+        table.queues.len() < AT_ONCE && table.queues.len() + table.closing_branches.len() < IN_ALL
     }
 
-    /// There is nobody for whom to go on.
+    /// Whether no branch is left, and none is being made.
     fn is_alone(&self) -> bool {
-        let all = self.branches.all();
-        all.inboxes.is_empty() && all.leaving.is_empty() && self.made.is_empty()
+        let table = self.branches.table();
+        table.queues.is_empty() && table.closing_branches.is_empty() && self.made.is_empty()
     }
 
-    /// Whether there is nothing to go on for: no branch at all, or, when [`Session::close`] has
-    /// waited long enough, none that a client drives.
+    /// Whether nothing is left to wait for: no branch at all, or, when [`Session::close`] has
+    /// waited long enough, none with a client.
     fn has_parted(&self, now: Instant) -> bool {
         let late = |since: Instant| now.since(since) >= PATIENCE;
         self.is_alone() || self.is_unwanted() && self.closing.is_some_and(late)
     }
 
-    /// Nobody drives a branch any more.
+    /// Whether no branch is in use.
     fn is_unwanted(&self) -> bool {
-        self.branches.all().inboxes.is_empty() && self.made.is_empty()
+        self.branches.table().queues.is_empty() && self.made.is_empty()
     }
 
     fn fail_all(&mut self, error: impl Fn() -> Error) {
-        while let Ok(job) = self.asked.try_recv() {
-            if let Job::Branch(wish) = job {
-                self.wishes.push_back(wish);
+        while let Ok(job) = self.incoming.try_recv() {
+            if let MuxRequest::Branch(request) = job {
+                self.requests.push_back(request);
             }
         }
-        self.wishes.drain(..).for_each(|wish| _ = wish.answer.send(Err(error())));
+        self.requests.drain(..).for_each(|request| _ = request.answer.send(Err(error())));
     }
 }
 
-impl Application for Reading {
+impl Application for SessionReader {
     type Key = ();
     type Outcome = Reason;
 
-    fn turn(&mut self, now: Instant) -> ControlFlow<Self::Outcome, Feed> {
+    fn on_tick(&mut self, now: Instant) -> ControlFlow<Self::Outcome, Feed> {
         for (to, answer) in std::mem::take(&mut self.made) {
-            // Who wants it no more leaves it at once.
+            // A requester that has gone closes the branch at once.
             if let Err(unwanted) = to.send(answer)
                 && let Ok(made) = unwanted.0
             {
@@ -427,38 +433,38 @@ impl Application for Reading {
         }
     }
 
-    fn feed(&mut self, now: Instant, (): (), end: &mut Endpoint) -> ControlFlow<Reason> {
-        self.hear(now, end);
+    fn on_ready(&mut self, now: Instant, (): (), end: &mut Endpoint) -> ControlFlow<Reason> {
+        self.handle_messages(now, end);
         if let Some(reason) = &self.over {
-            // After a stem whose branches were answered, or that idled, another one is opened. One
-            // that never served anything is refused, and says why.
-            let told = if self.stood || *reason == Reason::Quit {
+            // After a stem with answered branches, or an idle one, another one is opened. One that
+            // never served anything was refused, and the error says why.
+            let messages = if self.confirmed || *reason == Reason::Quit {
                 Reason::Forgotten
             } else {
                 reason.clone()
             };
-            self.fail_all(|| Error::Ended(told.clone()));
+            self.fail_all(|| Error::Ended(messages.clone()));
             return ControlFlow::Continue(());
         }
-        if !self.is_alone() || !self.wishes.is_empty() {
+        if !self.is_alone() || !self.requests.is_empty() {
             self.busy = now;
         }
         if self.opened {
             while self.has_room()
-                && let Some(wish) = self.wishes.pop_front()
+                && let Some(request) = self.requests.pop_front()
             {
-                if let Some(waits) = self.make(now, end, wish) {
-                    self.wishes.push_front(waits);
+                if let Some(waits) = self.make(now, end, request) {
+                    self.requests.push_front(waits);
                     break;
                 }
             }
         }
         let idle = self.closing.is_some() || now.since(self.busy) >= IDLE;
-        if idle && self.has_parted(now) && self.wishes.is_empty() {
-            self.line.end(false);
+        if idle && self.has_parted(now) && self.requests.is_empty() {
+            self.mux.end(false);
             // It leaves in this turn, and if it is lost the server sees for itself.
             end.quit(now, "nothing more is asked");
-            self.branches.all().leaving.clear();
+            self.branches.table().closing_branches.clear();
             self.over = Some(Reason::Quit);
         }
         ControlFlow::Continue(())
@@ -474,18 +480,18 @@ impl Application for Reading {
         match event {
             Event::Opened { parameters, .. } => {
                 self.opened = true;
-                self.line.open(lanes::told(&parameters.client) > Some(1));
+                self.mux.open(lanes::from_client_string(&parameters.client) > Some(1));
             }
             Event::Closed(reason) => {
                 let unknown = matches!(&reason, Reason::PeerQuit(words) if refuses(words));
-                self.stood = self.line.is_known();
-                self.line.end(unknown);
-                // Of one that has stood it does not matter why it is gone.
-                let told = if self.stood { &Reason::Forgotten } else { &reason };
-                let mut all = self.branches.all();
-                all.inboxes.values().for_each(|inbox| inbox.close(told));
-                all.leaving.iter_mut().for_each(|end| end.on_stem_closed(now, told));
-                drop(all);
+                self.confirmed = self.mux.is_confirmed();
+                self.mux.end(unknown);
+                // For one that has served branches it does not matter why it is gone.
+                let messages = if self.confirmed { &Reason::Forgotten } else { &reason };
+                let mut table = self.branches.table();
+                table.queues.values().for_each(|queue| queue.close(messages));
+                table.closing_branches.iter_mut().for_each(|end| end.on_stem_closed(now, messages));
+                drop(table);
                 if !self.opened {
                     return ControlFlow::Break(reason);
                 }
@@ -497,13 +503,19 @@ impl Application for Reading {
     }
 
     /// It will fall silent.
-    fn broken(&mut self, _: Instant, (): (), _: Error, _: &mut Endpoint) -> ControlFlow<Reason> {
+    fn on_io_error(
+        &mut self,
+        _: Instant,
+        (): (),
+        _: Error,
+        _: &mut Endpoint,
+    ) -> ControlFlow<Reason> {
         ControlFlow::Continue(())
     }
 
     fn path_limit(&mut self, _bytes: u32) {}
 
-    fn oversize(
+    fn on_oversize(
         &mut self,
         _: Instant,
         (): (),
@@ -514,9 +526,9 @@ impl Application for Reading {
     }
 }
 
-/// Whether a server says by this that it knows no sessions.
+/// Whether these words of a server mean that it knows no sessions.
 fn refuses(words: &str) -> bool {
-    Denied::parse(words).is_some_and(|denied| denied.what == Denial::NotUnderstood)
+    RequestError::parse(words).is_some_and(|denied| denied.what == RequestErrorKind::NotUnderstood)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

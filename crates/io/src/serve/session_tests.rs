@@ -8,19 +8,19 @@ use std::time::Duration;
 use super::*;
 use crate::destination::Destination;
 use crate::options::Selection;
-use crate::serve::remote::{Fetch, Server, into_directory};
-use crate::serve::server::serve_as;
-use crate::serve::{Account, Piece, ServerObserver, Service, Verdict};
+use crate::serve::client::{Client, Fetch, into_directory};
+use crate::serve::server::serve_with;
+use crate::serve::{AuditRecord, Piece, ServerObserver, Service, Verdict};
 use crate::ticket::Ticket;
 
-struct Heard(Sender<Ticket>, Sender<Account>);
+struct TestObserver(Sender<Ticket>, Sender<AuditRecord>);
 
-impl ServerObserver for Heard {
+impl ServerObserver for TestObserver {
     fn listening(&mut self, ticket: &Ticket) -> std::io::Result<()> {
         self.0.send(ticket.clone()).map_err(std::io::Error::other)
     }
 
-    fn ended(&mut self, account: &Account) {
+    fn ended(&mut self, account: &AuditRecord) {
         let _ = self.1.send(account.clone());
     }
 
@@ -36,7 +36,7 @@ impl Observer for Deaf {}
 /// A server in a thread of its own, and what its clients need.
 struct Host {
     directory: tempfile::TempDir,
-    accounts: Mutex<Receiver<Account>>,
+    accounts: Mutex<Receiver<AuditRecord>>,
     rendezvous: Rendezvous,
     options: Options,
     cancel: Cancel,
@@ -49,17 +49,19 @@ impl Host {
         std::fs::create_dir(directory.path().join("root")).unwrap();
         let service = Service::new(directory.path().join("root"));
         let options = Options { bind: Some([127, 0, 0, 1].into()), ..Options::default() };
-        let ((tell, ticket), (told, accounts)) = (channel(), channel());
+        let ((tickets, ticket), (records, accounts)) = (channel(), channel());
         let cancel = Cancel::default();
         let (at, ends) = (options.clone(), cancel.clone());
-        let run = move || serve_as(sessions, (&service, &at), &mut Heard(tell, told), &ends);
+        let run = move || {
+            serve_with(sessions, (&service, &at), &mut TestObserver(tickets, records), &ends)
+        };
         let thread = Some(std::thread::spawn(run));
         let rendezvous = Rendezvous::Connect(ticket.recv().unwrap());
         Self { directory, accounts: Mutex::new(accounts), rendezvous, options, cancel, thread }
     }
 
-    fn asked<'a>(&'a self, session: Option<&'a Session>, cancel: &'a Cancel) -> Server<'a> {
-        Server { rendezvous: &self.rendezvous, options: &self.options, cancel, session }
+    fn asked<'a>(&'a self, session: Option<&'a Session>, cancel: &'a Cancel) -> Client<'a> {
+        Client { rendezvous: &self.rendezvous, options: &self.options, cancel, session }
     }
 
     /// From where so many requests came that were done. A session that was refused is none.
@@ -84,7 +86,7 @@ impl Host {
     }
 
     /// Asks for everything that there is: of six things, of which a put is two requests.
-    fn ask_all(&self, server: &Server<'_>) {
+    fn ask_all(&self, server: &Client<'_>) {
         let root = self.directory.path().join("root");
         let content = vec![7; 300_000];
         assert_eq!(server.make_directory(b"d", false, &mut Deaf).unwrap(), 1);
@@ -112,7 +114,7 @@ fn fetch(path: &str) -> Fetch {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        self.cancel.hurry();
+        self.cancel.abort();
         let served = self.thread.take().map(JoinHandle::join);
         let well = matches!(served, Some(Ok(Ok(()))));
         assert!(well || std::thread::panicking(), "{served:?}");
@@ -130,15 +132,15 @@ fn a_server_that_knows_no_sessions_is_asked_by_connections_of_their_own() {
     // It is not tried again.
     host.ask_all(&server);
     host.peers(7);
-    assert!(matches!(session.line(&mut Deaf, &cancel), Ok(None)));
+    assert!(matches!(session.mux(&mut Deaf, &cancel), Ok(None)));
     session.close();
 }
 
 #[test]
-fn whatever_is_asked_first_of_a_server_that_knows_no_sessions_is_done_once() {
+fn the_first_request_to_a_server_without_sessions_is_performed_once() {
     let (host, cancel) = (Host::start(false), Cancel::default());
     let root = host.directory.path().join("root");
-    let asks: [&dyn Fn(&Server<'_>); 5] = [
+    let asks: [&dyn Fn(&Client<'_>); 5] = [
         &|server| assert_eq!(server.make_directory(b"d", false, &mut Deaf).unwrap(), 1),
         &|server| {
             let put = Selection::from(vec![host.write("here", b"content")]);
@@ -158,7 +160,7 @@ fn whatever_is_asked_first_of_a_server_that_knows_no_sessions_is_done_once() {
 }
 
 #[test]
-fn many_who_ask_at_once_learn_at_once_that_a_server_knows_no_sessions() {
+fn requests_at_once_all_learn_that_a_server_knows_no_sessions() {
     let (host, cancel) = (Host::start(false), Cancel::default());
     host.write("root/f", b"content");
     let session = Session::new(host.rendezvous.clone(), &host.options);
@@ -186,5 +188,5 @@ fn a_client_that_knows_no_sessions_is_served_beside_one_that_does() {
     assert_eq!(host.peers(7).len(), 1);
     host.ask_all(&host.asked(None, &cancel));
     assert!(host.peers(7).len() > 1);
-    assert!(session.known_line().is_some() && !session.is_unknown());
+    assert!(session.known_mux().is_some() && !session.is_unknown());
 }

@@ -1,5 +1,5 @@
-//! Which clients keep a connection for all that they ask (`docs/protocol.md §8.8`), what of a
-//! server each session has, and which has to make room for others.
+//! The sessions of a server (`docs/protocol.md §8.8`): their shares of its resources, and which of
+//! them makes room for others.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,22 +8,22 @@ use netblt_proto::buffer::Buffer;
 use netblt_proto::config::PublicKey;
 use netblt_proto::time::Instant;
 
-use super::pool::Pool;
-use crate::denial::Denied;
-use crate::error::{Denial, Error};
+use super::memory_pool::MemoryPool;
+use crate::error::{Error, RequestErrorKind};
 use crate::net::listener::ConnectionKey;
+use crate::request_error::RequestError;
 
-/// Requests of a session under way at once.
+/// Concurrent requests of a session.
 pub(super) const BRANCHES: usize = 64;
-/// Requests of all sessions at once, for each session that may be, and at least as many as one may
-/// have: each has threads, and lists of files.
+/// Concurrent requests of all sessions, for each possible session, and at least as many as one
+/// session may have: each has threads, and lists of files.
 const FOR_EACH: usize = 8;
 /// A session in which nothing was asked for so long ends,
 const IDLE: Duration = Duration::from_secs(5 * 60);
 /// and makes room for others when there is none, if nothing was asked for so long.
 const YIELDS: Duration = Duration::from_secs(10);
 
-/// How many requests there may be at once where so many sessions may be.
+/// The number of concurrent requests with so many sessions.
 pub(super) fn most_requests(sessions: u32) -> usize {
     (sessions as usize * FOR_EACH).max(BRANCHES)
 }
@@ -33,14 +33,14 @@ pub(super) fn most_requests(sessions: u32) -> usize {
 struct One {
     /// Its connection, as long as that is there.
     key: Option<ConnectionKey>,
-    who: Option<PublicKey>,
-    /// Requests under way.
+    peer_key: Option<PublicKey>,
+    /// Running requests.
     branches: usize,
     /// When the last one was over.
     idle: Instant,
-    /// Bytes of buffers that they have of its share, and of what they said that they have.
+    /// Bytes of buffers from its share, and of HAVEs.
     taken: u64,
-    heard: u64,
+    have_bytes: u64,
 }
 
 /// All sessions, by the ids of their connections here.
@@ -54,23 +54,23 @@ impl Sessions {
     }
 
     /// How many one client has.
-    pub(super) fn count(&self, who: Option<PublicKey>) -> usize {
-        self.0.values().filter(|one| one.who == who).count()
+    pub(super) fn count(&self, peer_key: Option<PublicKey>) -> usize {
+        self.0.values().filter(|one| one.peer_key == peer_key).count()
     }
 
     pub(super) fn begin(
         &mut self,
         now: Instant,
         id: u32,
-        (key, who): (ConnectionKey, Option<PublicKey>),
+        (key, peer_key): (ConnectionKey, Option<PublicKey>),
     ) {
-        let one = One { key: Some(key), who, branches: 0, idle: now, taken: 0, heard: 0 };
+        let one = One { key: Some(key), peer_key, branches: 0, idle: now, taken: 0, have_bytes: 0 };
         self.0.insert(id, one);
     }
 
     /// Whether there may be one more request.
-    pub(super) fn may_branch(&self, id: u32) -> Result<(), Denied> {
-        let busy = |why| Denied::new(Denial::Busy, why);
+    pub(super) fn may_branch(&self, id: u32) -> Result<(), RequestError> {
+        let busy = |why| RequestError::new(RequestErrorKind::Busy, why);
         let one = self.0.get(&id).ok_or_else(|| busy("your session is over"))?;
         if one.branches >= BRANCHES {
             return Err(busy("you ask as much at once as you may in a session"));
@@ -92,27 +92,27 @@ impl Sessions {
         self.0.entry(id).and_modify(|one| one.taken += bytes);
     }
 
-    /// More of what one of its requests says that the client has: how much that is in all.
-    pub(super) fn hear(&mut self, id: u32, bytes: u64) -> u64 {
+    /// Adds bytes of a HAVE in one of its requests. Returns the sum.
+    pub(super) fn add_have_bytes(&mut self, id: u32, bytes: u64) -> u64 {
         self.0.get_mut(&id).map_or(bytes, |one| {
-            one.heard += bytes;
-            one.heard
+            one.have_bytes += bytes;
+            one.have_bytes
         })
     }
 
-    /// A request is over, with what it had of buffers, and what it said.
-    pub(super) fn over(&mut self, now: Instant, id: u32, (bytes, heard): (u64, u64)) {
+    /// A request has ended, with so many bytes of buffers and of HAVE.
+    pub(super) fn over(&mut self, now: Instant, id: u32, (bytes, have_bytes): (u64, u64)) {
         let Some(one) = self.0.get_mut(&id) else { return };
         one.branches = one.branches.saturating_sub(1);
         one.taken -= bytes.min(one.taken);
-        one.heard -= heard.min(one.heard);
+        one.have_bytes -= have_bytes.min(one.have_bytes);
         one.idle = now;
         if one.key.is_none() && one.branches == 0 {
             self.0.remove(&id);
         }
     }
 
-    /// Its connection is gone; what is asked goes on.
+    /// Its connection has closed. Its requests go on.
     pub(super) fn end(&mut self, id: u32) {
         let Some(one) = self.0.get_mut(&id) else { return };
         one.key = None;
@@ -146,18 +146,18 @@ impl Sessions {
 /// Buffers for a request, of a session if it is one's, and what they take of its share and beyond a
 /// share. One that is `coming` is not yet among those of its session.
 pub(super) fn stock(
-    (pool, sessions): (&mut Pool, &mut Sessions),
+    (pool, sessions): (&mut MemoryPool, &mut Sessions),
     session: Option<u32>,
     wanted: (u64, usize),
-    (guests, coming): (usize, bool),
+    (connections, coming): (usize, bool),
 ) -> Result<(Vec<Buffer>, u64, u64), Error> {
     let Some(id) = session else {
-        let (stock, beyond) = pool.take(wanted, guests)?;
+        let (stock, beyond) = pool.take(wanted, connections)?;
         return Ok((stock, 0, beyond));
     };
     let (requests, taken) = sessions.taken(id);
     let beside = (requests + usize::from(coming), taken);
-    let (stock, shared, beyond) = pool.take_beside(wanted, guests, beside)?;
+    let (stock, shared, beyond) = pool.take_beside(wanted, connections, beside)?;
     sessions.take(id, shared);
     Ok((stock, shared, beyond))
 }
@@ -178,15 +178,15 @@ mod tests {
             sessions.may_branch(7).expect("so many may be");
             sessions.branch(7);
         }
-        assert_eq!(sessions.may_branch(7).expect_err("one too many").what, Denial::Busy);
-        assert_eq!(sessions.may_branch(8).expect_err("it is none").what, Denial::Busy);
+        assert_eq!(sessions.may_branch(7).expect_err("one too many").what, RequestErrorKind::Busy);
+        assert_eq!(sessions.may_branch(8).expect_err("it is none").what, RequestErrorKind::Busy);
         sessions.take(7, 500);
         assert_eq!((sessions.len(), sessions.count(None)), (1, 1));
         assert_eq!(sessions.taken(7), (BRANCHES, 500));
         assert!(!sessions.is_idle(7) && !sessions.is_late(secs(1000), 7));
         sessions.end(7);
         assert_eq!(sessions.len(), 1, "what is asked goes on");
-        assert_eq!((sessions.hear(7, 30), sessions.hear(7, 12)), (30, 42));
+        assert_eq!((sessions.add_have_bytes(7, 30), sessions.add_have_bytes(7, 12)), (30, 42));
         (0..BRANCHES).for_each(|_| sessions.over(secs(1), 7, (40, 1)));
         assert_eq!(sessions.len(), 0);
     }
@@ -198,7 +198,7 @@ mod tests {
             sessions.begin(secs(at), id, (ConnectionKey::of(id.into()), None));
         }
         sessions.branch(2);
-        assert_eq!(sessions.yield_one(secs(11)), None, "nobody for long enough");
+        assert_eq!(sessions.yield_one(secs(11)), None, "none idle for long enough");
         assert_eq!(sessions.yield_one(secs(12)), Some(ConnectionKey::of(3)));
         assert_eq!((sessions.len(), sessions.yield_one(secs(12))), (2, None));
         assert!(sessions.is_late(secs(303), 1) && !sessions.is_late(secs(302), 1));

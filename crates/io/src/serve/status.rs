@@ -1,18 +1,18 @@
-//! What a file's status says of it in an answer: kept apart from the answers themselves, which know
-//! no operating system.
+//! The status of a file in a response. It is apart from the responses themselves, which are
+//! independent of the operating system.
 
 use rustix::fs::{FileType, Stat};
 
-use super::request::{Entry, Sort};
+use super::request::{Entry, EntryType};
 
 impl Entry {
     /// Something of this name and status.
     pub(super) fn of(name: &[u8], stat: &Stat) -> Self {
         let sort = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Sort::File,
-            FileType::Directory => Sort::Directory,
-            FileType::Symlink => Sort::Link,
-            _ => Sort::Other,
+            FileType::RegularFile => EntryType::File,
+            FileType::Directory => EntryType::Directory,
+            FileType::Symlink => EntryType::Link,
+            _ => EntryType::Other,
         };
         #[allow(clippy::unnecessary_cast, reason = "their widths differ between systems")]
         let (seconds, mode) = (stat.st_mtime as i64, stat.st_mode as u32 & 0o7777);
@@ -22,7 +22,7 @@ impl Entry {
             name: name.to_vec(),
             sort,
             length,
-            data: if sort == Sort::File { length.min(on_disk) } else { length },
+            data: if sort == EntryType::File { length.min(on_disk) } else { length },
             modified: (seconds, u32::try_from(stat.st_mtime_nsec).unwrap_or(0)),
             mode,
         }

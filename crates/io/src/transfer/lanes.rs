@@ -1,13 +1,13 @@
 //! The lanes of a transfer beside its main connection (`docs/protocol.md §4.11`), seen from the
 //! main thread: they are opened here and come to an end here, and buffers go to them and back.
 //!
-//! Who gets which buffer is the client's to decide, for a sender by what is wanted, for a receiver
-//! by what each has. A lane that is lost is no failure of the transfer's.
+//! The client decides which lane gets which buffer: a sender by the grants, a receiver by the
+//! number of buffers that each lane has. A lost lane is no failure of the transfer.
 
-mod board;
+mod autoscale;
+mod cpu_watch;
+mod shared_stats;
 mod thread;
-mod trials;
-mod watch;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,70 +25,70 @@ use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 use rustix::process::{Resource, getrlimit};
 
-use board::Board;
-pub(crate) use thread::Said;
-use thread::{LaneThread, Last, ToLane};
-use trials::{Advice, Sight, Trials};
-use watch::Watch;
+use autoscale::{Advice, Autoscale, Observation};
+use cpu_watch::CpuWatch;
+use shared_stats::SharedStats;
+pub(crate) use thread::LaneEvent;
+use thread::{LaneCommand, LaneResult, LaneThread};
 
 use crate::error::Error;
 use crate::fields::Fields;
 use crate::lanes::Lanes as Choice;
 use crate::net::entropy::entropy;
-use crate::net::host::{Clock, Host};
+use crate::net::io_context::{Clock, IoContext};
 use crate::net::lane_socket::LaneSockets;
+use crate::net::poller::{Poller, Waker};
 use crate::net::socket::Socket;
-use crate::net::wait::{Poller, Waker};
 use crate::options::Options;
 
-/// The field of a client message that tells how many.
+/// The field of a client message with the number of lanes.
 pub(crate) const FIELD: &str = "lanes";
 /// How a receiver that takes lanes is called, and a server (`docs/protocol.md §8.6`).
 pub(crate) const RECEIVER: &str = "netblt receive";
 pub(crate) const SERVER: &str = "netblt serve";
-/// How often the law hears of all lanes, and they of it.
-const TOLD: Duration = Duration::from_micros(100);
+/// The interval at which the rate law gets the counts of all lanes, and they their shares.
+const EXCHANGE_INTERVAL: Duration = Duration::from_micros(100);
 /// From the loss of a lane to the next one that is opened: after lanes that carried nothing twice
 /// as long each time, and then one is tried alone, for the other end may have no place for it.
 const AGAIN: Duration = Duration::from_secs(1);
 const SELDOM: Duration = Duration::from_secs(60);
-/// What their threads are called.
+/// The name of their threads.
 const LANE: &str = "netblt-lane";
 
 /// How many lanes `options` ask for, of an end that `listens` or calls; one where there can be no
 /// more.
 pub(crate) fn asked(options: &Options, listens: Option<bool>) -> u8 {
     let follows = matches!(options.policy, Policy::Recreated(_));
-    let is_files = options.client.is_none() || !options.asked.request.is_empty();
-    // What branches from a connection shares its socket.
+    let is_files = options.client.is_none() || !options.server_request.request.is_empty();
+    // A branch shares the socket of its connection.
     let can = options.wire == Wire::Sealed && is_files && listens.is_some();
     match options.lanes {
         _ if !can || follows => 1,
-        Choice::Auto => watch::most(),
+        Choice::Auto => cpu_watch::most(),
         Choice::Most(lanes) => lanes.clamp(1, MAX_LANES),
     }
 }
 
-/// How many a receiver's or a server's client string tells of.
-pub(crate) fn told(client: &str) -> Option<u64> {
+/// The number of lanes in a receiver's or a server's client string.
+pub(crate) fn from_client_string(client: &str) -> Option<u64> {
     [RECEIVER, SERVER].iter().find_map(|name| Fields::of(name, client))?.only(FIELD)
 }
 
 /// How many both ends take, if that is more than one.
-pub(crate) fn agreed(own: u8, told: Option<u64>) -> Option<u8> {
-    let told = u8::try_from(told?).unwrap_or(MAX_LANES);
-    Some(own.min(told)).filter(|lanes| *lanes > 1)
+pub(crate) fn agreed(own: u8, theirs: Option<u64>) -> Option<u8> {
+    let theirs = u8::try_from(theirs?).unwrap_or(MAX_LANES);
+    Some(own.min(theirs)).filter(|lanes| *lanes > 1)
 }
 
-/// What lanes are made with.
+/// Makes lanes.
 #[derive(Clone, Debug)]
-pub(crate) struct Making {
+pub(crate) struct LaneFactory {
     /// How many this end takes, the main connection among them.
     pub(crate) own: u8,
     /// They begin when a processor is what limits.
     auto: bool,
     active: bool,
-    /// Where there are none for them, there are no lanes, but what was said of them holds.
+    /// None: no lanes can be opened, but the agreed number holds.
     sockets: Option<Arc<LaneSockets>>,
     clock: Clock,
     waker: Waker,
@@ -110,18 +110,22 @@ static LEFT: LazyLock<Arc<AtomicUsize>> = LazyLock::new(|| {
 
 /// One of those that there may be; when it goes there may be another.
 #[derive(Debug)]
-struct Leave(Arc<AtomicUsize>);
+struct LanePermit(Arc<AtomicUsize>);
 
-impl Drop for Leave {
+impl Drop for LanePermit {
     fn drop(&mut self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-impl Making {
-    /// For a transfer with these options, over this host's socket, whose end `listens` or calls;
+impl LaneFactory {
+    /// For a transfer with these options, over this socket, at the listening or the connecting end;
     /// `None` if it is to have one lane.
-    pub(crate) fn of(options: &Options, listens: Option<bool>, host: &Host) -> Option<Arc<Self>> {
+    pub(crate) fn of(
+        options: &Options,
+        listens: Option<bool>,
+        host: &IoContext,
+    ) -> Option<Arc<Self>> {
         let own = Some(asked(options, listens)).filter(|own| *own > 1)?;
         let sockets = LaneSockets::beside(&host.socket).ok().map(Arc::new);
         let (clock, waker) = (host.clock, host.poller.waker());
@@ -131,10 +135,10 @@ impl Making {
     }
 
     /// One more, if there may be.
-    fn leave(&self) -> Option<Leave> {
+    fn leave(&self) -> Option<LanePermit> {
         let take = |left: usize| left.checked_sub(1);
         let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
-        taken.is_ok().then(|| Leave(Arc::clone(&self.left)))
+        taken.is_ok().then(|| LanePermit(Arc::clone(&self.left)))
     }
 
     /// The same for one of several connections, whose turn it is when this wakes.
@@ -146,47 +150,47 @@ impl Making {
 /// The lanes of a connection, without the main one.
 #[derive(Debug)]
 pub(crate) struct Lanes {
-    making: Arc<Making>,
+    making: Arc<LaneFactory>,
     /// At a time.
     most: usize,
-    /// Of these, what there is to be now.
+    /// The present target for their number.
     wanted: usize,
-    watch: Option<Watch>,
-    trials: Trials,
+    watch: Option<CpuWatch>,
+    autoscale: Autoscale,
     sends: bool,
     lanes: Vec<OneLane>,
     /// Made at each look.
     tallies: Vec<LaneTally>,
-    outbox: Sender<(usize, Said)>,
-    inbox: Receiver<(usize, Said)>,
+    outbox: Sender<(usize, LaneEvent)>,
+    commands_left: Receiver<(usize, LaneEvent)>,
     next_look: Instant,
     next_call: Instant,
     again: Duration,
     /// Some were called since one was over.
     called: bool,
     steering: Option<Steering>,
-    /// What was on its way to a lane that had ended.
+    /// Buffers that were on their way to a lane that had ended.
     left: VecDeque<(usize, Buffer)>,
 }
 
 #[derive(Debug)]
 struct OneLane {
     /// Until it is to end.
-    commands: Option<Sender<ToLane>>,
+    commands: Option<Sender<LaneCommand>>,
     waker: Waker,
-    board: Arc<Board>,
+    shared_stats: Arc<SharedStats>,
     thread: Option<JoinHandle<()>>,
-    /// Until it is over.
-    leave: Option<Leave>,
+    /// Held until it has ended.
+    leave: Option<LanePermit>,
     open: bool,
     live: bool,
     stats: Stats,
 }
 
 impl Lanes {
-    /// Those of a connection that has just opened, of which both ends take so many.
+    /// The lanes of a connection that has just opened, with the number that both ends accept.
     pub(crate) fn begin(
-        making: Arc<Making>,
+        making: Arc<LaneFactory>,
         agreed: u8,
         sends: bool,
         end: &mut Endpoint,
@@ -196,20 +200,20 @@ impl Lanes {
         if !making.active && most > 0 {
             end.admit_lanes(entropy()?);
         }
-        let (outbox, inbox) = channel();
+        let (outbox, commands_left) = channel();
         let watches = making.auto && most > 0;
-        let watch = watches.then(|| Watch::start(making.clock.now(), end.moved().0));
+        let watch = watches.then(|| CpuWatch::start(making.clock.now(), end.moved().0));
         Ok(Self {
             wanted: if making.auto { 0 } else { most },
             watch,
-            trials: Trials::default(),
+            autoscale: Autoscale::default(),
             making,
             most,
             sends,
             lanes: Vec::new(),
             tallies: Vec::new(),
             outbox,
-            inbox,
+            commands_left,
             next_look: Instant::EPOCH,
             next_call: Instant::EPOCH,
             again: AGAIN,
@@ -220,14 +224,14 @@ impl Lanes {
     }
 
     /// A turn of the main loop: lanes are opened, and shares dealt out.
-    pub(crate) fn turn(&mut self, now: Instant, main: &mut Endpoint) {
+    pub(crate) fn on_tick(&mut self, now: Instant, main: &mut Endpoint) {
         while let Some(lane) = main.poll_lane() {
             self.admit(now, lane, main);
         }
         if now < self.next_look {
             return;
         }
-        self.next_look = now + TOLD;
+        self.next_look = now + EXCHANGE_INTERVAL;
         self.look(now, main);
         // A server that is asked for files knows of lanes when it has found them.
         let goes = self.sends || main.moved().0 > 0;
@@ -236,10 +240,10 @@ impl Lanes {
         }
         if self.sends && !self.lanes.is_empty() {
             self.tallies.clear();
-            self.tallies.extend(self.lanes.iter().map(|lane| lane.board.tally(lane.live)));
+            self.tallies.extend(self.lanes.iter().map(|lane| lane.shared_stats.tally(lane.live)));
             main.lead(now, &self.tallies);
             for (at, lane) in self.lanes.iter().enumerate() {
-                lane.board.allow(main.share(at));
+                lane.shared_stats.allow(main.share(at));
             }
         }
     }
@@ -248,7 +252,7 @@ impl Lanes {
         self.lanes.iter().filter(|lane| lane.live).count()
     }
 
-    /// Whether more would help, here or at the other end; each looks to its own.
+    /// Looks whether more lanes would help, here or at the other end. Each end looks for itself.
     fn look(&mut self, now: Instant, main: &mut Endpoint) {
         let (moved, rtt) = main.moved();
         let moved = moved + self.came();
@@ -266,12 +270,11 @@ impl Lanes {
         if !main.lanes_may_begin(now) {
             return;
         }
-        // Where one was lost there is to be another, which is no question; and for as many as there
-        // are to be then, numbers are left.
+        // A lost lane is to be replaced, which is no trial, and lane numbers must be left for that.
         let more = (lanes - 1 + more).saturating_sub(self.wanted);
         let left = usize::from(main.lanes_left());
         let more = more.min(left.saturating_sub(self.wanted) / 2);
-        let advice = self.trials.advise(Sight {
+        let advice = self.autoscale.advise(Observation {
             lanes: self.wanted + 1,
             more,
             open: self.takers().count() >= self.wanted,
@@ -291,17 +294,17 @@ impl Lanes {
         tests::ADVISED.with_borrow_mut(|all| all.push((advice, lanes - 1)));
     }
 
-    /// What was sent over them, or came.
+    /// Bytes that were sent or received over them.
     pub(crate) fn moved(&self) -> u64 {
         match self.sends {
-            true => self.lanes.iter().map(|lane| lane.board.tally(true).sent_bytes).sum(),
+            true => self.lanes.iter().map(|lane| lane.shared_stats.tally(true).sent_bytes).sum(),
             false => self.came(),
         }
     }
 
-    /// What came over them; of what they sent the main connection's sender knows.
+    /// Bytes that were received over them. The main connection's sender knows of the sent ones.
     fn came(&self) -> u64 {
-        let of_each = self.lanes.iter().map(|lane| lane.board.came());
+        let of_each = self.lanes.iter().map(|lane| lane.shared_stats.came());
         if self.sends { 0 } else { of_each.sum() }
     }
 
@@ -315,7 +318,7 @@ impl Lanes {
         let sockets = self.making.sockets.as_ref().filter(|_| lane.is_some());
         let socket = sockets.and_then(|sockets| sockets.call().ok());
         let begun = lane.zip(socket).zip(leave).map(|((lane, socket), leave)| {
-            // Where there can be no thread there is no lane; nobody has heard of it.
+            // Without a thread there is no lane. The peer does not know of it yet.
             self.start(lane, (socket, leave)).is_none()
         });
         self.called = true;
@@ -324,7 +327,7 @@ impl Lanes {
         }
     }
 
-    /// A lane is over that has carried something or not: when there is to be another.
+    /// A lane has ended, with data or without: sets the time of the next one.
     fn wait(&mut self, now: Instant, carried: bool) {
         if carried {
             self.again = AGAIN;
@@ -348,19 +351,19 @@ impl Lanes {
         }
     }
 
-    /// A thread for it; without one, it comes back.
-    fn start(&mut self, lane: Lane, (socket, leave): (Socket, Leave)) -> Option<Lane> {
+    /// Starts its thread. If that fails, it comes back.
+    fn start(&mut self, lane: Lane, (socket, leave): (Socket, LanePermit)) -> Option<Lane> {
         let Ok(poller) = Poller::new() else { return Some(lane) };
-        let (waker, board) = (poller.waker(), Arc::new(Board::default()));
-        let host = Host { socket, poller, clock: self.making.clock, trace: None };
-        let ((commands, inbox), (hand, handed)) = (channel(), channel());
+        let (waker, shared_stats) = (poller.waker(), Arc::new(SharedStats::default()));
+        let host = IoContext { socket, poller, clock: self.making.clock, trace: None };
+        let ((commands, commands_left), (hand, handed)) = (channel(), channel());
         let app = LaneThread {
             at: self.lanes.len(),
             sends: self.sends,
-            inbox,
+            commands_left,
             outbox: self.outbox.clone(),
             waker: self.making.waker.clone(),
-            board: Arc::clone(&board),
+            shared_stats: Arc::clone(&shared_stats),
             wanted: VecDeque::new(),
             silent: None,
             over: false,
@@ -371,12 +374,12 @@ impl Lanes {
             return Some(unsent.0);
         }
         if let Some(steering) = self.steering {
-            let _ = commands.send(ToLane::Steer(steering));
+            let _ = commands.send(LaneCommand::Steer(steering));
         }
         self.lanes.push(OneLane {
             commands: Some(commands),
             waker,
-            board,
+            shared_stats,
             thread: Some(thread),
             leave: Some(leave),
             open: false,
@@ -386,16 +389,19 @@ impl Lanes {
         None
     }
 
-    /// What a lane has said, and which.
-    pub(crate) fn poll(&mut self, now: Instant) -> Option<(usize, Said)> {
+    /// The next event of a lane, and the lane.
+    pub(crate) fn poll(&mut self, now: Instant) -> Option<(usize, LaneEvent)> {
         if let Some((at, buffer)) = self.left.pop_front() {
             let sends = self.sends;
-            return Some((at, if sends { Said::Unsure(buffer) } else { Said::Empty(buffer) }));
+            return Some((
+                at,
+                if sends { LaneEvent::Unsure(buffer) } else { LaneEvent::Empty(buffer) },
+            ));
         }
-        let (at, said) = self.inbox.try_recv().ok()?;
+        let (at, said) = self.commands_left.try_recv().ok()?;
         match (&said, self.lanes.get_mut(at)) {
-            (Said::Open, Some(lane)) => lane.open = lane.commands.is_some(),
-            (Said::Over(last), Some(lane)) => {
+            (LaneEvent::Open, Some(lane)) => lane.open = lane.commands.is_some(),
+            (LaneEvent::Over(last), Some(lane)) => {
                 self.left.extend(lane.end(last).into_iter().map(|buffer| (at, buffer)));
                 let (sent, came) = (lane.stats.data_packets_sent, lane.stats.data_packets_received);
                 self.wait(now, sent + came > 0);
@@ -410,7 +416,7 @@ impl Lanes {
         self.lanes.get(at).is_some_and(|lane| lane.live && lane.open)
     }
 
-    /// Those to which they may.
+    /// The lanes that may take buffers.
     pub(crate) fn takers(&self) -> impl Iterator<Item = usize> {
         (0..self.lanes.len()).filter(|at| self.takes(*at))
     }
@@ -419,19 +425,19 @@ impl Lanes {
     pub(crate) fn give(&mut self, at: usize, buffer: Buffer) -> Result<(), Buffer> {
         let Some(lane) = self.lanes.get_mut(at) else { return Err(buffer) };
         let Some(commands) = &lane.commands else { return Err(buffer) };
-        match commands.send(ToLane::Buffer(buffer)) {
+        match commands.send(LaneCommand::Buffer(buffer)) {
             Ok(()) => {
                 lane.waker.wake();
                 Ok(())
             }
             Err(error) => match error.0 {
-                ToLane::Buffer(buffer) => Err(buffer),
-                ToLane::Steer(_) => Ok(()),
+                LaneCommand::Buffer(buffer) => Err(buffer),
+                LaneCommand::Steer(_) => Ok(()),
             },
         }
     }
 
-    /// The client pauses, or goes on; rates are the main connection's.
+    /// The client pauses or resumes. Rates are the main connection's.
     pub(crate) fn steer(&mut self, paused: bool) {
         let steering = Steering { paused, ..Steering::default() };
         if self.steering.unwrap_or_default() == steering {
@@ -440,7 +446,7 @@ impl Lanes {
         self.steering = Some(steering);
         for lane in &self.lanes {
             if let Some(commands) = &lane.commands {
-                let _ = commands.send(ToLane::Steer(steering));
+                let _ = commands.send(LaneCommand::Steer(steering));
                 lane.waker.wake();
             }
         }
@@ -448,58 +454,58 @@ impl Lanes {
 
     /// Whether the main connection is silent, so that lanes may be, too.
     pub(crate) fn be_silent(&self, silent: bool) {
-        self.lanes.iter().for_each(|lane| lane.board.be_silent(silent));
+        self.lanes.iter().for_each(|lane| lane.shared_stats.be_silent(silent));
     }
 
-    /// The connection is over, and so are all lanes: what each counted, and the buffers that were
-    /// with them.
+    /// The connection has ended, and so have all lanes. Returns their counts and the buffers that
+    /// they had.
     pub(crate) fn close(&mut self) -> (Vec<Stats>, Vec<Buffer>) {
         for lane in &mut self.lanes {
             lane.commands = None;
             lane.waker.wake();
         }
         for lane in &mut self.lanes {
-            // A thread that has panicked has said so.
+            // A panic of the thread was reported already.
             let _ = lane.thread.take().map(JoinHandle::join);
         }
         let mut buffers: Vec<Buffer> = self.left.drain(..).map(|(_, buffer)| buffer).collect();
-        while let Ok((at, said)) = self.inbox.try_recv() {
+        while let Ok((at, said)) = self.commands_left.try_recv() {
             match (said, self.lanes.get_mut(at)) {
-                (Said::Over(last), Some(lane)) => buffers.extend(lane.end(&last)),
+                (LaneEvent::Over(last), Some(lane)) => buffers.extend(lane.end(&last)),
                 (
-                    Said::Accepted(buffer)
-                    | Said::Unsure(buffer)
-                    | Said::Full(buffer)
-                    | Said::Empty(buffer),
+                    LaneEvent::Accepted(buffer)
+                    | LaneEvent::Unsure(buffer)
+                    | LaneEvent::Full(buffer)
+                    | LaneEvent::Empty(buffer),
                     _,
                 ) => buffers.push(buffer),
-                (Said::Wanted | Said::Open | Said::Over(_), _) => {}
+                (LaneEvent::Wanted | LaneEvent::Open | LaneEvent::Over(_), _) => {}
             }
         }
         (self.lanes.iter().map(|lane| lane.stats.clone()).collect(), buffers)
     }
 
-    /// What they are made with, for those of another connection.
-    pub(crate) fn making(&self) -> Arc<Making> {
+    /// The factory for the lanes of another connection.
+    pub(crate) fn making(&self) -> Arc<LaneFactory> {
         Arc::clone(&self.making)
     }
 }
 
 impl OneLane {
-    /// It is to end; what it held goes over the others.
+    /// Ends the lane. Its buffers go over the others.
     fn retire(&mut self) {
         (self.commands, self.open) = (None, false);
         self.waker.wake();
     }
 
-    /// It is over: the buffers that were on their way to it.
-    fn end(&mut self, last: &Last) -> Vec<Buffer> {
+    /// The lane has ended. Returns the buffers that were on their way to it.
+    fn end(&mut self, last: &LaneResult) -> Vec<Buffer> {
         (self.live, self.open, self.commands, self.leave) = (false, false, None, None);
         self.stats = last.stats.clone();
-        let left = last.inbox.try_iter();
-        left.filter_map(|told| match told {
-            ToLane::Buffer(buffer) => Some(buffer),
-            ToLane::Steer(_) => None,
+        let left = last.commands_left.try_iter();
+        left.filter_map(|command| match command {
+            LaneCommand::Buffer(buffer) => Some(buffer),
+            LaneCommand::Steer(_) => None,
         })
         .collect()
     }
@@ -511,8 +517,8 @@ impl Drop for Lanes {
     }
 }
 
-/// Adds to `all`, the main connection's counts, those of the other lanes. What each has counted by
-/// itself, if there is more than one.
+/// Adds the counts of the other lanes to `all`, those of the main connection. Returns the counts of
+/// each lane, if there is more than one.
 pub(crate) fn sum(all: &mut Stats, others: Vec<Stats>) -> Vec<Stats> {
     if others.is_empty() {
         return others;
@@ -549,8 +555,8 @@ fn add(all: &mut Stats, one: &Stats) {
     sums.into_iter().for_each(|(sum, more)| *sum += more);
 }
 
-/// The same configuration, with the client string by which a receiver or server, as it is called,
-/// tells that it takes lanes, if it does and is to tell nothing else.
+/// The same configuration, with the client string of a receiver or server that announces its lanes,
+/// if it accepts any and its client string has no other text.
 pub(crate) fn tells(
     name: &str,
     (options, listens): (&Options, Option<bool>),

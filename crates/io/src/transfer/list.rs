@@ -1,5 +1,6 @@
-//! What a sender offers, told before anything is taken: a receiver asks for it in its client string
-//! (`docs/protocol.md §8.6`), and the sender answers with a stream of text in place of its files.
+//! The list of a sender's files, before anything is received. A receiver asks for it in its client
+//! string (`docs/protocol.md §8.6`), and the sender answers with a stream of text in place of its
+//! files.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -30,7 +31,7 @@ pub struct Offered {
     pub length: u64,
 }
 
-/// Takes the answer apart, as it comes.
+/// Decodes the answer as it arrives.
 pub(super) struct Lines {
     line: Vec<u8>,
     titled: bool,
@@ -39,7 +40,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// What is offered comes out of the channel.
+    /// The entries come out of the channel.
     pub(super) fn new() -> (Self, Receiver<Offered>) {
         let (found, offered) = channel();
         (Self { line: Vec::new(), titled: false, count: 0, found }, offered)
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_refused() {
+    fn an_invalid_answer_is_refused() {
         let long = [b"netblt list 1\0f 1 ", &b"x".repeat(6000)[..], b"\0"].concat();
         for odd in [
             &b"#!/bin/sh\0"[..],

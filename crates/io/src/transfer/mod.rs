@@ -1,19 +1,19 @@
 //! The whole job: send or receive, from the rendezvous to the verdict.
 
-mod background;
-pub(crate) mod growth;
-mod helm;
+pub(crate) mod announcement;
+pub(crate) mod buffer_pool;
+mod control_watcher;
+mod handle;
 pub(crate) mod lanes;
-pub(crate) mod limit;
+pub(crate) mod limited_by;
 mod list;
 mod preview;
-pub(crate) mod promise;
 pub(crate) mod receive;
 pub(crate) mod send;
 pub(crate) mod session;
 pub(crate) mod summary;
 
-pub use self::background::{Event, Transfer};
+pub use self::handle::{Event, Transfer};
 pub use self::list::Offered;
 pub use self::preview::{Preview, preview};
 pub use self::receive::{list, receive};

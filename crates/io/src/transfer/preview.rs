@@ -1,4 +1,4 @@
-//! What a transfer would send, without sending it.
+//! A preview of a transfer: the entries that it would send.
 
 use std::io::{self, Read};
 
@@ -10,15 +10,15 @@ use crate::error::{Error, Warning};
 use crate::options::{Input, Selection, Source};
 use crate::transfer::list::{END, NAME, Offered, TITLE};
 
-/// What a selection comes to.
+/// The sum of a selection.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Preview {
     /// In the order in which it would be sent.
     pub offered: Vec<Offered>,
-    /// What is left out, and why.
+    /// The entries that are left out, and why.
     pub warnings: Vec<Warning>,
-    /// What was to be sent and cannot be read.
+    /// Entries that cannot be read.
     pub skipped: u64,
 }
 
@@ -39,14 +39,14 @@ pub fn preview(selection: Selection, cancel: &Cancel) -> Result<Preview, Error> 
     Ok(Preview { offered, warnings, skipped: list.skipped() + late.skipped })
 }
 
-/// The answer to who asks what is offered, made as it is read.
+/// The answer to a receiver that asks for the list, written as it is read.
 struct Text {
     list: FileList,
     next: Cursor,
     line: io::Cursor<Vec<u8>>,
 }
 
-/// What is sent to who asks.
+/// The list that is sent in place of the files.
 pub(super) fn answer(list: &FileList) -> Result<FileList, Error> {
     let line = io::Cursor::new([TITLE, &[END]].concat());
     let reader = Box::new(Text { list: list.clone(), next: Cursor::default(), line });

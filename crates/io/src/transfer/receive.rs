@@ -17,31 +17,31 @@ use crate::cancel::Cancel;
 use crate::config::{capacity, config};
 use crate::destination::Destination;
 use crate::disk::directory::DirectoryWriter;
+use crate::disk::free_space::FreeSpace;
 use crate::disk::layout::Layout;
 use crate::disk::manifest::Manifest;
-use crate::disk::plain::PlainWriter;
-use crate::disk::room::Room;
+use crate::disk::raw_file::RawFileWriter;
 use crate::disk::staging::kept_name;
 use crate::disk::stream::StreamWriter;
 use crate::disk::threads::{Outcome, SinkThread, Stored, Writer};
 use crate::error::{Error, OptionsError, Warning, shown};
 use crate::net::connections::Oversize;
-use crate::net::driver::{self, Application, Feed};
-use crate::net::rendezvous::{self, Way};
+use crate::net::establish::{self, Establish};
+use crate::net::event_loop::{self, Application, Feed};
+use crate::net::poller::Waker;
 use crate::net::trace_file::{DiskEvent, DiskSide};
-use crate::net::wait::Waker;
 use crate::observer::Observer;
 use crate::options::Options;
 use crate::progress::Summary;
 use crate::ticket::Rendezvous;
-use crate::transfer::background::Transfer;
-use crate::transfer::growth::Growth;
-use crate::transfer::lanes::{self as all_lanes, Making, RECEIVER};
-use crate::transfer::limit::{Facts, View, conclude, unheard};
+use crate::transfer::announcement::Announcement;
+use crate::transfer::buffer_pool::BufferPool;
+use crate::transfer::handle::Transfer;
+use crate::transfer::lanes::{self as all_lanes, LaneFactory, RECEIVER};
+use crate::transfer::limited_by::{Facts, View, conclude, view_of_receiver};
 use crate::transfer::list::{Lines, Offered, REQUEST};
-use crate::transfer::promise::Promise;
-use crate::transfer::session::{HowFar, Session, buffers};
-use crate::transfer::summary::{Facts as Told, summary};
+use crate::transfer::session::{ProgressSoFar, Session, buffers};
+use crate::transfer::summary::{Facts as SessionFacts, summary};
 
 /// Receives into `destination`; blocks until everything is verified and has its final name.
 pub fn receive(
@@ -51,8 +51,8 @@ pub fn receive(
     observer: &mut dyn Observer,
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
-    let way = Way::Meet(rendezvous);
-    receive_as(destination, (way, options), observer, cancel, Ask::Files)
+    let way = Establish::Meet(rendezvous);
+    receive_via(destination, (way, options), observer, cancel, Ask::Files)
 }
 
 impl Transfer {
@@ -70,8 +70,8 @@ impl Transfer {
     }
 }
 
-/// Asks the sender that listens at `rendezvous` what it offers; it goes on listening. Errors are
-/// those of a transfer; a sender that answers with something else is of another version.
+/// Fetches the list of the sender that listens at `rendezvous`, which then listens again. Errors
+/// are those of a transfer. A sender that answers with something else is of another version.
 pub fn list(
     rendezvous: &Rendezvous,
     options: &Options,
@@ -82,24 +82,24 @@ pub fn list(
     options.client = Some(REQUEST.to_owned());
     let (lines, offered) = Lines::new();
     let destination = Destination::writer(lines);
-    let place = (Way::Meet(rendezvous), &options);
-    receive_as(destination, place, observer, cancel, Ask::List)?;
+    let place = (Establish::Meet(rendezvous), &options);
+    receive_via(destination, place, observer, cancel, Ask::List)?;
     Ok(offered.try_iter().collect())
 }
 
-/// What is wanted of the sender.
+/// The request to the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// What it offers.
+    /// Its files.
     Files,
-    /// What that is, which has nothing to do with the bytes it promises.
+    /// The list of its files, whose length is unrelated to the announced bytes.
     List,
 }
 
 /// [`receive`], or what else is asked for.
-pub(crate) fn receive_as(
+pub(crate) fn receive_via(
     destination: Destination,
-    (way, options): (Way<'_>, &Options),
+    (way, options): (Establish<'_>, &Options),
     observer: &mut dyn Observer,
     cancel: &Cancel,
     ask: Ask,
@@ -116,25 +116,27 @@ pub(crate) fn receive_as(
     let room = match (&destination, options.wire) {
         (Destination::Directory(path), Wire::Sealed) => {
             let expected = options.expected.as_ref().map(|expected| expected.names.clone());
-            Some(Room::new(path.clone(), expected.or_else(|| options.coming.clone())))
+            Some(FreeSpace::new(path.clone(), expected.or_else(|| options.incoming_names.clone())))
         }
         _ => None,
     };
     let mut writer = writer(destination, options, Layout::of(&config)?, warn)?;
-    let greets = options.wire == Wire::Sealed && writer.had().is_empty();
+    let sends_have_early = options.wire == Wire::Sealed && writer.had().is_empty();
     let stock = buffers(options.buffers, capacity(&config), 0)?;
-    let (mut host, mut peer) = rendezvous::meet(way, options, &config, observer, cancel)?;
-    let session =
-        Session::new(&mut *observer, cancel, &config).waits_for(way.listens(), options.wait);
-    let session = session.steered_by(options.control.as_ref());
+    let (mut host, mut peer) = establish::meet(way, options, &config, observer, cancel)?;
+    let session = Session::new(&mut *observer, cancel, &config)
+        .with_accept_timeout(way.listens(), options.wait);
+    let session = session.with_control(options.control.as_ref());
     let room = room.map(|room| (room, writer.kept_bytes()));
     let mut app = Receiving::new(session, writer, stock, host.poller.waker());
-    app.growth.allow_in_all(config.max_outstanding);
-    app.over_lanes(Making::of(options, way.meets(), &host));
-    (app.room, app.max_bytes, app.ask, app.greets) = (room, options.max_bytes, ask, greets);
-    app.is_seen_off = peer.is_branch();
-    (app.request, app.told_before) = (options.asked.request.clone(), options.asked.total);
-    let received = driver::run(&mut peer, &mut app, &mut host);
+    app.pool.allow_in_all(config.max_outstanding);
+    app.over_lanes(LaneFactory::of(options, way.meets(), &host));
+    (app.room, app.max_bytes, app.ask, app.sends_have_early) =
+        (room, options.max_bytes, ask, sends_have_early);
+    app.verdict_sent_elsewhere = peer.is_branch();
+    (app.request, app.announced) =
+        (options.server_request.request.clone(), options.server_request.total);
+    let received = event_loop::run(&mut peer, &mut app, &mut host);
     let cut = match &received {
         Ok(Ok(_)) => None,
         Ok(Err(_)) | Err(_) => host.finish_trace(None),
@@ -143,7 +145,7 @@ pub(crate) fn receive_as(
     let received = match received? {
         Ok(received) => received,
         Err(error) => {
-            // By then the disk's thread has put in order what is kept.
+            // This waits until the disk's thread has cleaned up.
             app.disk = None;
             if let Some(place) = place.filter(|place| place.exists()) {
                 app.session.observer.warn(&Warning::Kept(shown(place.as_os_str().as_bytes())));
@@ -154,15 +156,15 @@ pub(crate) fn receive_as(
     warn_of(&mut *app.session.observer, &received.outcome);
     let mut stats = peer.view().map(|end| end.stats(received.at)).unwrap_or_default();
     let lanes = all_lanes::sum(&mut stats, app.close_lanes());
-    // Where a sender tells nothing of itself, this end knows what it sees.
+    // Without a view of the sender, this end uses what it sees.
     let view = View::of(stats.limit);
     let facts = app.facts.or_else(|| {
-        let unheard = view.is_none();
-        unheard.then(|| app.look(received.at, &stats))
+        let view_of_receiver = view.is_none();
+        view_of_receiver.then(|| app.look(received.at, &stats))
     });
-    let told = (view.or_else(|| unheard(&stats, app.granted)), facts);
-    Ok(summary(Told {
-        limited_by: conclude(&mut host, &mut *app.session.observer, received.at, told),
+    let limits = (view.or_else(|| view_of_receiver(&stats, app.granted)), facts);
+    Ok(summary(SessionFacts {
+        limited_by: conclude(&mut host, &mut *app.session.observer, received.at, limits),
         stats,
         at: received.at,
         bytes: received.outcome.bytes,
@@ -175,7 +177,7 @@ pub(crate) fn receive_as(
     }))
 }
 
-/// Tells of everything that the disk's side of a transfer has to say.
+/// Warns of all problems at the disk's side of a transfer.
 fn warn_of(observer: &mut dyn Observer, outcome: &Outcome) {
     for text in &outcome.notes {
         observer.warn(&Warning::Leftover(text.clone()));
@@ -190,13 +192,13 @@ fn warn_of(observer: &mut dyn Observer, outcome: &Outcome) {
     }
 }
 
-/// What a receiver proposes.
-fn proposal(way: Way<'_>, options: &Options) -> Config {
+/// A receiver's proposal.
+fn proposal(way: Establish<'_>, options: &Options) -> Config {
     let config = config(options, Role::Receiver, None);
     all_lanes::tells(RECEIVER, (options, way.meets()), config)
 }
 
-/// The writer for a destination, of which nothing is written yet.
+/// The writer for a destination. It has written nothing yet.
 pub(crate) fn writer(
     destination: Destination,
     options: &Options,
@@ -224,7 +226,7 @@ pub(crate) fn writer(
             Box::new(writer.listing(manifest, options.on_file.clone()))
         }
         (Destination::File(path), Wire::Rfc998) => {
-            let mut writer = PlainWriter::new(&path, overwrite, layout)?;
+            let mut writer = RawFileWriter::new(&path, overwrite, layout)?;
             tell(writer.take_notes());
             Box::new(writer)
         }
@@ -241,7 +243,7 @@ pub(crate) fn writer(
     })
 }
 
-/// What a transfer came to, seen from its receiver.
+/// The result of a transfer at its receiver.
 pub(crate) struct Received {
     pub(crate) outcome: Outcome,
     pub(crate) at: Instant,
@@ -254,30 +256,29 @@ pub(crate) struct Receiving<'a, W> {
     writer: Option<W>,
     disk: Option<SinkThread>,
     /// How many buffers there are.
-    pub(crate) growth: Growth,
+    pub(crate) pool: BufferPool,
     /// Not with the machine.
     idle: Vec<Buffer>,
-    /// The sender was told what is here already.
-    told: bool,
-    /// Nothing is here, and whoever calls first is to hear that, and to get buffers, at once.
-    greets: bool,
-    /// That was said to the machine.
+    /// HAVE was sent.
+    have_sent: bool,
+    /// Nothing is here. The first peer that connects gets an empty HAVE and buffers at once.
+    sends_have_early: bool,
+    /// That was done.
     greeted: bool,
-    /// When everything is in place somebody else sees to it that the sender hears of that.
-    is_seen_off: bool,
+    /// When everything is in place, another part of the program sends the verdict.
+    verdict_sent_elsewhere: bool,
     /// File bytes that the user takes.
     pub(crate) max_bytes: Option<u64>,
     pub(crate) ask: Ask,
-    /// What is said before what is here, to a server.
+    /// The request to a server, which precedes HAVE.
     request: Vec<u8>,
-    /// Bytes that are to come, as it has told before.
-    told_before: Option<u64>,
-    /// Where files go, and the bytes of what was here before, until it is known whether there is
-    /// room.
-    pub(crate) room: Option<(Room, u64)>,
-    /// Files in all, if the sender tells.
+    /// Bytes that are to come, as announced before.
+    announced: Option<u64>,
+    /// The destination, and the bytes that were there before, until the free space was checked.
+    pub(crate) room: Option<(FreeSpace, u64)>,
+    /// Number of files, if the sender announces it.
     files: Option<u64>,
-    /// What the sender was told of this end.
+    /// The facts of this end that the sender got.
     facts: Option<Facts>,
     /// How large the buffers are, and how many may be outstanding.
     granted: (u32, u32),
@@ -292,17 +293,17 @@ pub(crate) struct Receiving<'a, W> {
     closed: Option<Reason>,
     stalled: Duration,
     looked: Instant,
-    /// Most buffers wait for the disk, or all is to be flushed.
+    /// Most buffers wait for the disk, or the final flush runs.
     waiting: bool,
     disk_event: Option<DiskEvent>,
     lanes: lanes::ReceiveLanes,
-    /// Buffers are granted one by one, as its user says.
-    turns: Option<Turns>,
+    /// Buffers are granted one by one, by the caller.
+    turns: Option<GrantTurns>,
 }
 
-/// What is known of grants that are made one by one.
+/// The state of grants that are made one by one.
 #[derive(Clone, Copy, Debug, Default)]
-struct Turns {
+struct GrantTurns {
     /// How many buffers may be offered to the machine now, and how many were.
     may: usize,
     offered: u64,
@@ -323,16 +324,16 @@ impl<'a, W: Writer> Receiving<'a, W> {
             session,
             writer: Some(writer),
             disk: None,
-            growth: Growth::new(&stock),
+            pool: BufferPool::new(&stock),
             idle: stock,
-            told: false,
-            greets: false,
+            have_sent: false,
+            sends_have_early: false,
             greeted: false,
-            is_seen_off: false,
+            verdict_sent_elsewhere: false,
             max_bytes: None,
             ask: Ask::Files,
             request: Vec::new(),
-            told_before: None,
+            announced: None,
             room: None,
             files: None,
             facts: None,
@@ -354,12 +355,12 @@ impl<'a, W: Writer> Receiving<'a, W> {
 
     /// From now on no buffer is granted but by [`Self::grant_one`].
     pub(crate) fn grant_by_turns(&mut self) {
-        self.turns = Some(Turns::default());
+        self.turns = Some(GrantTurns::default());
     }
 
     /// Whether it could grant a buffer.
     pub(crate) fn wants_grant(&self) -> bool {
-        let goes_on = self.told && !self.finishing && self.outcome.is_none();
+        let goes_on = self.have_sent && !self.finishing && self.outcome.is_none();
         goes_on && self.closed.is_none() && !self.session.has_failed() && !self.idle.is_empty()
     }
 
@@ -371,7 +372,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
         self.offer_idle(now, end);
     }
 
-    /// Bytes that the other end may send by what was granted, where buffers hold so many and so
+    /// Bytes that the other end may send by its grants, with buffers of so many bytes, of which so
     /// many have arrived.
     pub(crate) fn ahead(&self, buffer_bytes: u64, arrived: u64) -> u64 {
         let Some(turns) = &self.turns else { return 0 };
@@ -379,7 +380,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
         (turns.offered * buffer_bytes).saturating_sub(unused + arrived)
     }
 
-    /// A buffer came back that was offered to the machine, with so many bytes.
+    /// Counts a returned buffer with so many bytes.
     fn count_back(&mut self, bytes: usize) {
         if let Some(turns) = &mut self.turns {
             turns.back += 1;
@@ -396,16 +397,16 @@ impl<'a, W: Writer> Receiving<'a, W> {
         may
     }
 
-    /// Whether what the sender says it will send is what the user takes.
-    fn agree(&mut self, layout: Layout, promise: Promise) -> Result<Layout, Error> {
+    /// Whether the user accepts the announced files.
+    fn agree(&mut self, layout: Layout, announcement: Announcement) -> Result<Layout, Error> {
         if let (Some(total), Some(most)) = (self.total, self.max_bytes)
             && total > most
         {
             return Err(Error::TooMuch { what: BYTES, most });
         }
-        // Who connects anew is going on: there was room before.
+        // A peer that connects again resumes: there was room before.
         if let (Some((room, kept)), Some(total)) = (self.room.take(), self.total) {
-            let needs = promise.data_bytes.unwrap_or(total).min(total).saturating_sub(kept);
+            let needs = announcement.data_bytes.unwrap_or(total).min(total).saturating_sub(kept);
             let warning = room.check(needs)?;
             warning.iter().for_each(|warning| self.session.observer.warn(warning));
         }
@@ -419,25 +420,26 @@ impl<'a, W: Writer> Receiving<'a, W> {
             disk.restart(layout);
         } else if let Some(mut writer) = self.writer.take() {
             writer.restart(layout, &mut Vec::new())?;
-            let (waker, room) = (self.waker.clone(), self.growth.room());
+            let (waker, room) = (self.waker.clone(), self.pool.room());
             self.disk = Some(SinkThread::spawn(writer, layout, room, move || waker.wake())?);
         }
-        // What an OPEN of RFC 998 says of its size may be anything.
-        let promised = self.total.filter(|_| self.session.proves());
+        // The size in an OPEN of RFC 998 may be anything.
+        let promised = self.total.filter(|_| self.session.is_verifiable());
         let most = promised.unwrap_or(u64::MAX).min(self.max_bytes.unwrap_or(u64::MAX));
         self.disk.iter_mut().for_each(|disk| disk.limit(most));
-        // Nothing is granted before the sender was told what is here.
-        self.told = std::mem::take(&mut self.greeted);
+        // Nothing is granted before HAVE was sent.
+        self.have_sent = std::mem::take(&mut self.greeted);
         self.disk.iter_mut().for_each(SinkThread::begin);
         Ok(())
     }
 
-    /// What the disk has done: empty buffers go back to the machine, the verdict to the sender.
+    /// Handles the results of the disk: empty buffers go back to the machine, the verdict to the
+    /// sender.
     fn collect(&mut self, now: Instant, end: &mut Endpoint) -> Flow {
         self.turn_lanes(now, end)?;
         let Some(disk) = &mut self.disk else { return ControlFlow::Continue(()) };
         let spell = now.since(std::mem::replace(&mut self.looked, now));
-        let waiting = self.finishing || disk.backlog() * 2 > self.growth.made();
+        let waiting = self.finishing || disk.backlog() * 2 > self.pool.made();
         if waiting {
             self.stalled += spell;
         }
@@ -447,12 +449,12 @@ impl<'a, W: Writer> Receiving<'a, W> {
         }
         while let Some(disk) = &mut self.disk {
             match disk.poll() {
-                Ok(Some(Stored::Empty(buffer))) if !self.told => self.idle.push(buffer),
+                Ok(Some(Stored::Empty(buffer))) if !self.have_sent => self.idle.push(buffer),
                 Ok(Some(Stored::Empty(buffer))) => self.spread(now, end, buffer),
-                Ok(Some(Stored::Had(_))) if self.told => {}
-                Ok(Some(Stored::Had(had))) => {
+                Ok(Some(Stored::Have(_))) if self.have_sent => {}
+                Ok(Some(Stored::Have(had))) => {
                     end.tell(now, &[&self.request[..], &had].concat());
-                    self.told = true;
+                    self.have_sent = true;
                     self.offer_idle(now, end);
                 }
                 Ok(Some(Stored::Finished(outcome))) => {
@@ -467,14 +469,14 @@ impl<'a, W: Writer> Receiving<'a, W> {
                     }
                     end.judge(now, verdict);
                     self.finishing = false;
-                    if self.is_seen_off && outcome.verified {
+                    if self.verdict_sent_elsewhere && outcome.verified {
                         return ControlFlow::Break(Ok(self.received(now, *outcome)));
                     }
                     self.outcome = Some(*outcome);
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    // There may be nobody left to tell.
+                    // The peer may be gone already.
                     if self.closed.is_some() {
                         return ControlFlow::Break(Err(error));
                     }
@@ -482,9 +484,9 @@ impl<'a, W: Writer> Receiving<'a, W> {
                 }
             }
         }
-        // What is idle has come back: nothing more is to come.
-        if self.told && self.idle.is_empty() && !self.finishing {
-            for buffer in self.growth.make(now, end) {
+        // Idle buffers were returned: nothing more is to come.
+        if self.have_sent && self.idle.is_empty() && !self.finishing {
+            for buffer in self.pool.make(now, end) {
                 self.spread(now, end, buffer);
             }
         }
@@ -494,7 +496,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
         }
     }
 
-    /// What this end knows of itself.
+    /// The facts of this end.
     fn look(&self, now: Instant, stats: &Stats) -> Facts {
         let elapsed = now.since(stats.opened_at.unwrap_or(now));
         let storing = self.disk.as_ref().map(SinkThread::wanted_processor).unwrap_or_default();
@@ -505,10 +507,10 @@ impl<'a, W: Writer> Receiving<'a, W> {
         Received { outcome, at: now }
     }
 
-    /// Whether to go on though the user wants to stop: what has got its name is not taken back, and
-    /// both ends are to hear the same of it.
-    fn outlives_the_wish_to_stop(&mut self, now: Instant) -> bool {
-        if !self.session.is_cancelled() || self.session.is_hurried() || self.session.has_failed() {
+    /// Whether to go on after a cancellation: files that have their names stay, and both ends are
+    /// to report the same result.
+    fn must_finish_publishing(&mut self, now: Instant) -> bool {
+        if !self.session.is_cancelled() || self.session.is_aborting() || self.session.has_failed() {
             return false;
         }
         let verified = self.outcome.as_ref().is_some_and(|outcome| outcome.verified);
@@ -533,10 +535,10 @@ impl<'a, W: Writer> Receiving<'a, W> {
 
     fn finish(&mut self, now: Instant, reason: Reason) -> Result<Received, Error> {
         match self.outcome.take() {
-            // Everything is in place. That the sender was not heard to have understood that is
-            // no reason to say otherwise.
+            // Everything is in place. The sender's confirmation is missing, which changes nothing
+            // about that.
             Some(outcome) if outcome.verified || reason == Reason::Finished => {
-                if !outcome.verified && self.session.proves() {
+                if !outcome.verified && self.session.is_verifiable() {
                     return Err(Error::NotVerified(outcome.reason));
                 }
                 Ok(self.received(now, outcome))
@@ -551,21 +553,21 @@ impl<W: Writer> Application for Receiving<'_, W> {
     type Outcome = Result<Received, Error>;
 
     /// The disk may have done something at any time.
-    fn turn(&mut self, _: Instant) -> ControlFlow<Self::Outcome, Feed> {
+    fn on_tick(&mut self, _: Instant) -> ControlFlow<Self::Outcome, Feed> {
         ControlFlow::Continue(Feed::All)
     }
 
-    fn feed(&mut self, now: Instant, (): (), end: &mut Endpoint) -> Flow {
+    fn on_ready(&mut self, now: Instant, (): (), end: &mut Endpoint) -> Flow {
         self.session.steer(now, end);
-        if std::mem::take(&mut self.greets) {
+        if std::mem::take(&mut self.sends_have_early) {
             end.tell(now, &self.request);
             self.idle.drain(..).for_each(|buffer| end.offer(now, buffer));
             self.greeted = true;
         }
-        if !self.outlives_the_wish_to_stop(now) {
+        if !self.must_finish_publishing(now) {
             let cancelled = self.session.is_cancelled();
             if let Some(outcome) = self.outcome.take_if(|outcome| cancelled && outcome.verified) {
-                // Everything is in place, and that is what the user is told.
+                // Everything is in place, and the user learns that.
                 return ControlFlow::Break(Ok(self.received(now, outcome)));
             }
             let too_late =
@@ -578,7 +580,7 @@ impl<W: Writer> Application for Receiving<'_, W> {
         if !self.session.has_failed() {
             self.collect(now, end)?;
         }
-        let mut far = HowFar::bytes(0, self.total.or(self.told_before));
+        let mut far = ProgressSoFar::bytes(0, self.total.or(self.announced));
         if let Some(disk) = &self.disk {
             (far.bytes, far.kept, far.at) = (disk.bytes(), disk.kept(), disk.at());
             far.files = self.files;
@@ -591,25 +593,28 @@ impl<W: Writer> Application for Receiving<'_, W> {
         match event {
             Event::Opened { peer, parameters, image_bytes } => {
                 self.granted = (parameters.buffer_bytes, parameters.max_outstanding);
-                self.growth.open(self.granted);
+                self.pool.open(self.granted);
                 self.total = parameters.transfer_bytes.filter(|_| self.ask == Ask::Files);
-                let promise = match self.ask {
-                    Ask::Files => Promise::parse(&parameters.client),
-                    Ask::List => Promise::default(),
+                let announcement = match self.ask {
+                    Ask::Files => Announcement::parse(&parameters.client),
+                    Ask::List => Announcement::default(),
                 };
-                self.files = promise.files;
-                let lanes = promise.lanes.or_else(|| all_lanes::told(&parameters.client));
+                self.files = announcement.files;
+                let lanes = announcement
+                    .lanes
+                    .or_else(|| all_lanes::from_client_string(&parameters.client));
                 let opened = self
                     .session
                     .open(now, (end, peer), &parameters, image_bytes)
-                    .and_then(|layout| self.agree(layout, promise))
+                    .and_then(|layout| self.agree(layout, announcement))
                     .and_then(|layout| self.open(now, layout))
                     .and_then(|()| self.open_lanes(lanes, end));
                 if let Err(error) = opened {
                     return self.session.fail(now, end, error);
                 }
-                if self.told {
-                    // Perhaps it was said to an end that called another address, and lost.
+                if self.have_sent {
+                    // The first HAVE may have gone to an end that called another address, and was
+                    // lost.
                     end.tell(now, &self.request);
                     self.offer_idle(now, end);
                 }
@@ -629,7 +634,7 @@ impl<W: Writer> Application for Receiving<'_, W> {
         ControlFlow::Continue(())
     }
 
-    fn broken(&mut self, now: Instant, (): (), error: Error, end: &mut Endpoint) -> Flow {
+    fn on_io_error(&mut self, now: Instant, (): (), error: Error, end: &mut Endpoint) -> Flow {
         self.session.fail(now, end, error)
     }
 
@@ -637,8 +642,14 @@ impl<W: Writer> Application for Receiving<'_, W> {
         self.session.path_limit(bytes);
     }
 
-    fn oversize(&mut self, now: Instant, (): (), refused: &Oversize, end: &mut Endpoint) -> Flow {
-        self.session.oversize(now, end, refused)
+    fn on_oversize(
+        &mut self,
+        now: Instant,
+        (): (),
+        refused: &Oversize,
+        end: &mut Endpoint,
+    ) -> Flow {
+        self.session.on_oversize(now, end, refused)
     }
 
     fn poll_disk(&mut self) -> Option<DiskEvent> {

@@ -20,7 +20,7 @@ use netblt_proto::wire::packet::{End, LEFT_OUT, Verdict};
 use crate::cancel::Cancel;
 use crate::config::{capacity, config};
 use crate::disk::file_list::FileList;
-use crate::disk::had::{Had, Hearing};
+use crate::disk::have_list::{HaveDecoder, HaveList};
 use crate::disk::layout::Layout;
 use crate::disk::left_out::Absent;
 use crate::disk::manifest::Manifest;
@@ -28,27 +28,27 @@ use crate::disk::reading::{Reading, Readings};
 use crate::disk::source::SourceReader;
 use crate::disk::threads::{Reader, SourceThread};
 use crate::error::{Error, Warning};
-use crate::kind::REFUSED_WORD;
-use crate::memory;
+use crate::error_kind::REFUSED_WORD;
 use crate::net::connections::Oversize;
-use crate::net::driver::{self, Application, Feed};
 use crate::net::entropy::entropy;
-use crate::net::rendezvous::{self, Way};
+use crate::net::establish::{self, Establish};
+use crate::net::event_loop::{self, Application, Feed};
+use crate::net::poller::Waker;
 use crate::net::trace_file::{DiskEvent, DiskSide};
-use crate::net::wait::Waker;
 use crate::observer::Observer;
 use crate::options::{OnFile, Options, Resume, Source};
+use crate::path_cache;
 use crate::progress::{At, Summary};
 use crate::ticket::Rendezvous;
-use crate::transfer::background::Transfer;
-use crate::transfer::growth::Growth;
-use crate::transfer::lanes::{self as all_lanes, Making, told};
-use crate::transfer::limit::{Facts, View, conclude};
+use crate::transfer::announcement::Announcement;
+use crate::transfer::buffer_pool::BufferPool;
+use crate::transfer::handle::Transfer;
+use crate::transfer::lanes::{self as all_lanes, LaneFactory, from_client_string};
+use crate::transfer::limited_by::{Facts, View, conclude};
 use crate::transfer::list::REQUEST;
 use crate::transfer::preview::answer;
-use crate::transfer::promise::Promise;
-use crate::transfer::session::{HowFar, Session, buffers};
-use crate::transfer::summary::{Facts as Told, summary};
+use crate::transfer::session::{ProgressSoFar, Session, buffers};
+use crate::transfer::summary::{Facts as SessionFacts, summary};
 
 /// Sends `source`; blocks until the receiver's verdict is here.
 pub fn send(
@@ -58,13 +58,13 @@ pub fn send(
     observer: &mut dyn Observer,
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
-    send_as(source, (Way::Meet(rendezvous), options), observer, cancel)
+    send_via(source, (Establish::Meet(rendezvous), options), observer, cancel)
 }
 
 /// [`send`], this way or another.
-pub(crate) fn send_as(
+pub(crate) fn send_via(
     source: Source,
-    (way, options): (Way<'_>, &Options),
+    (way, options): (Establish<'_>, &Options),
     observer: &mut dyn Observer,
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
@@ -74,24 +74,24 @@ pub(crate) fn send_as(
     send_list(&list, way, options, observer, cancel)
 }
 
-/// Sends what was found; of what was not its warnings are told elsewhere.
+/// Sends the entries of a list. Its warnings go elsewhere.
 pub(crate) fn send_list(
     list: &FileList,
-    way: Way<'_>,
+    way: Establish<'_>,
     options: &Options,
     observer: &mut dyn Observer,
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
     let transfer_bytes = list.total_bytes();
-    let config = promising((way, options), list);
+    let config = announcing((way, options), list);
     let mut own_reader = Some(listing_reader(list, &config, options)?);
     let stock = buffers(options.buffers, capacity(&config), 0)?;
-    let (mut host, mut peer) = rendezvous::meet(way, options, &config, observer, cancel)?;
+    let (mut host, mut peer) = establish::meet(way, options, &config, observer, cancel)?;
     let mut stock = Some(stock);
     let (mut app, sent) = loop {
-        let session =
-            Session::new(&mut *observer, cancel, &config).waits_for(way.listens(), options.wait);
-        let session = session.steered_by(options.control.as_ref());
+        let session = Session::new(&mut *observer, cancel, &config)
+            .with_accept_timeout(way.listens(), options.wait);
+        let session = session.with_control(options.control.as_ref());
         let stock = match stock.take() {
             Some(stock) => stock,
             None => buffers(options.buffers, capacity(&config), 0)?,
@@ -101,16 +101,17 @@ pub(crate) fn send_list(
             None => listing_reader(list, &config, options)?,
         };
         let mut app = Sending::new(session, reader, stock, transfer_bytes, host.poller.waker());
-        app.growth.allow_in_all(config.max_outstanding);
+        app.pool.allow_in_all(config.max_outstanding);
         (app.resumes, app.policy) = (options.resume != Resume::Never, config.policy);
-        app.lanes = lanes::SendLanes::may(Making::of(options, way.meets(), &host));
+        app.lanes = lanes::SendLanes::may(LaneFactory::of(options, way.meets(), &host));
         (app.offers, app.files) = (Some(list), list.files_in_all());
-        let sent = driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error));
-        // Who only asked what there is, or refused it, has taken nothing: whoever comes next is
-        // served.
+        let sent =
+            event_loop::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error));
+        // A peer that only asked for the list, or refused it, has received nothing: the next peer
+        // is served.
         let now = host.clock.now();
-        let refused = sent.as_ref().err().and_then(refusal).filter(|_| app.can_begin_anew(list));
-        let ticketed = matches!(way, Way::Meet(Rendezvous::Listen));
+        let refused = sent.as_ref().err().and_then(refusal).filter(|_| app.can_start_over(list));
+        let ticketed = matches!(way, Establish::Meet(Rendezvous::Listen));
         if (app.answered || (ticketed && refused.is_some()))
             && !app.session.is_cancelled()
             && let Some(next) = peer.again(now, entropy()?)
@@ -139,10 +140,10 @@ pub(crate) fn send_list(
     let mut stats = peer.view().map(|end| end.stats(sent.at)).unwrap_or_default();
     remember(options, peer.view(), &stats);
     let lanes = all_lanes::sum(&mut stats, app.close_lanes());
-    // What the receiver heard, where there is one that hears.
-    let told = View::of(stats.limit).or_else(|| Some(app.view(sent.at, &stats)));
+    // The view that the receiver got, if its wire carries views.
+    let view = View::of(stats.limit).or_else(|| Some(app.view(sent.at, &stats)));
     let facts = sent.verdict.as_ref().and_then(|verdict| Facts::parse(&verdict.reason));
-    Ok(summary(Told {
+    Ok(summary(SessionFacts {
         stats,
         at: sent.at,
         bytes: sent.end.map_or(0, |end| end.bytes),
@@ -151,12 +152,13 @@ pub(crate) fn send_list(
         skipped: list.skipped() + late.skipped + unread + unstored,
         verified: sent.verdict.is_some_and(|verdict| verdict.verified),
         digest: sent.end.map_or([0; 32], |end| end.digest),
-        limited_by: conclude(&mut host, &mut *app.session.observer, sent.at, (told, facts)),
+        limited_by: conclude(&mut host, &mut *app.session.observer, sent.at, (view, facts)),
         lanes,
     }))
 }
 
-/// Tells what the receiver has stored, and what it has left out: how many that are.
+/// Reports the files that the receiver has stored, and those that it left out. Returns the number
+/// of the latter.
 fn judged(
     verdict: &Verdict,
     readings: Readings,
@@ -174,17 +176,17 @@ fn judged(
     left_out.map_or(0, |(count, _)| count)
 }
 
-/// Tells of the files that the receiver has under their names; false if it has left out more than
-/// it can name, so that none can be reported.
+/// Reports the files that the receiver has under their names. False if it left out more than its
+/// verdict can list, so that none can be reported.
 fn tell_arrived(on_file: Option<&OnFile>, readings: Readings, verdict: &Verdict) -> bool {
     let Some(on_file) = on_file.filter(|_| verdict.verified) else { return true };
     let Some(absent) = Absent::of(verdict) else { return false };
-    let told = readings.each(|Reading { number, name, bytes, digest }| {
+    let written = readings.each(|Reading { number, name, bytes, digest }| {
         if !absent.has(number) {
             on_file.tell(&name, bytes, digest);
         }
     });
-    told.is_ok()
+    written.is_ok()
 }
 
 impl Transfer {
@@ -202,36 +204,36 @@ impl Transfer {
     }
 }
 
-/// Keeps what was learned of the path, if that is wished.
+/// Saves the path's rate and round trip, if that is allowed.
 fn remember(options: &Options, end: Option<&Endpoint>, stats: &Stats) {
     if let Some(to) = end.and_then(Endpoint::peer).filter(|_| remembers(options)) {
-        memory::keep(to.ip(), stats.learned);
+        path_cache::keep(to.ip(), stats.learned);
     }
 }
 
 fn remembers(options: &Options) -> bool {
-    options.memory && options.wire == Wire::Sealed
+    options.path_cache && options.wire == Wire::Sealed
 }
 
-/// Tells the receiver what is known of the files, if nothing else is to be told; and the machine
-/// what is known of paths.
-fn promising((way, options): (Way<'_>, &Options), list: &FileList) -> Config {
+/// Announces what is known of the files in the client string, if that has no other text; and gives
+/// the machine the saved rate of the path.
+fn announcing((way, options): (Establish<'_>, &Options), list: &FileList) -> Config {
     let mut config = config(options, Role::Sender, list.total_bytes());
     if let (None, Wire::Sealed) = (&options.client, options.wire) {
         let files = list.total_bytes().and_then(|_| list.files_in_all());
-        let put = options.asked.put;
+        let put = options.server_request.put;
         let lanes = Some(all_lanes::asked(options, way.meets())).filter(|lanes| *lanes > 1);
         let lanes = lanes.map(u64::from);
-        let promise = Promise { data_bytes: list.data_bytes(), files, put, lanes };
-        config.client = promise.told().unwrap_or(config.client);
+        let announcement = Announcement { data_bytes: list.data_bytes(), files, put, lanes };
+        config.client = announcement.to_client_string().unwrap_or(config.client);
     }
     if remembers(options) {
-        config.remembered = memory::recall();
+        config.remembered = path_cache::recall();
     }
     config
 }
 
-/// Why a receiver has taken nothing of what is offered, if that is how it ended.
+/// The reason for which a receiver refused the files, if that ended the transfer.
 fn refusal(error: &Error) -> Option<&str> {
     match error {
         Error::Ended(Reason::PeerQuit(words)) => words.strip_prefix(REFUSED_WORD),
@@ -258,7 +260,7 @@ fn reader(list: &FileList, config: &Config) -> Result<SourceReader, Error> {
     }
 }
 
-/// What a transfer came to, seen from its sender.
+/// The result of a transfer at its sender.
 pub(crate) struct Sent {
     pub(crate) end: Option<End>,
     pub(crate) verdict: Option<Verdict>,
@@ -274,7 +276,7 @@ pub(crate) struct Sending<'a, R> {
     /// All the buffers there are, until the reader has them.
     stock: Vec<Buffer>,
     /// How many there are, from then on.
-    pub(crate) growth: Growth,
+    pub(crate) pool: BufferPool,
     waker: Waker,
     total: Option<u64>,
     /// File bytes in each buffer that the machine holds, by number from `first_held`.
@@ -288,9 +290,9 @@ pub(crate) struct Sending<'a, R> {
     layout: Option<Layout>,
     /// The newest buffer that is wanted.
     wanted: Option<BufferNumber>,
-    /// What the receiver has already, while it is told.
-    hearing: Hearing,
-    had: Arc<Had>,
+    /// HAVE, as far as it has arrived.
+    have_decoder: HaveDecoder,
+    had: Arc<HaveList>,
     /// Whether that matters.
     resumes: bool,
     /// File bytes that were passed over.
@@ -298,17 +300,17 @@ pub(crate) struct Sending<'a, R> {
     /// The file that the machine was given last.
     at: At,
     policy: Policy,
-    /// When the receiver is told next what limits this end.
+    /// When the receiver gets the next view of this end's limits.
     next_view: Instant,
     /// Files in all.
     files: Option<u64>,
-    /// What a receiver that asks is told of.
+    /// The list for a receiver that asks for it.
     offers: Option<&'a FileList>,
     /// One has asked.
     answered: bool,
-    /// The receiver says first what it wants, and nothing is sent before that is looked for.
+    /// The receiver sends a request first, and nothing is sent before it was performed.
     awaits: bool,
-    /// What it says, with what it has.
+    /// The request, with HAVE.
     request: Option<Vec<u8>>,
     lanes: lanes::SendLanes,
 }
@@ -320,9 +322,9 @@ struct Held {
     kept: u64,
 }
 
-/// Between two looks at what limits this end.
+/// The interval at which this end looks for its limit.
 const VIEW: Duration = Duration::from_millis(50);
-const TOO_MUCH: &str = "the receiver says that it has what nobody can have";
+const TOO_MUCH: &str = "the receiver's list of what it has is invalid";
 
 type Flow = ControlFlow<Result<Sent, Error>>;
 
@@ -348,7 +350,7 @@ impl<'a, R: Reader> Sending<'a, R> {
             session,
             reader,
             disk: None,
-            growth: Growth::new(&stock),
+            pool: BufferPool::new(&stock),
             stock,
             waker,
             total,
@@ -360,7 +362,7 @@ impl<'a, R: Reader> Sending<'a, R> {
             disk_event: None,
             layout: None,
             wanted: None,
-            hearing: Hearing::default(),
+            have_decoder: HaveDecoder::default(),
             had: Arc::default(),
             resumes: true,
             kept: 0,
@@ -376,11 +378,11 @@ impl<'a, R: Reader> Sending<'a, R> {
         }
     }
 
-    /// One that learns from the receiver what it is to send.
+    /// A sender whose receiver requests the files.
     pub(crate) fn on_request(
         session: Session<'a>,
         waker: Waker,
-        lanes: Option<Arc<Making>>,
+        lanes: Option<Arc<LaneFactory>>,
     ) -> Self {
         let new = Self::make(session, None, Vec::new(), None, waker);
         Self { awaits: true, lanes: lanes::SendLanes::may(lanes), ..new }
@@ -391,12 +393,12 @@ impl<'a, R: Reader> Sending<'a, R> {
         self.wanted.is_some()
     }
 
-    /// What the receiver wants, with what it has, once.
+    /// The receiver's request, with HAVE, once.
     pub(crate) fn take_request(&mut self) -> Option<Vec<u8>> {
         self.request.take()
     }
 
-    /// This is what it wants, for a receiver that has `had` of it and takes so many lanes.
+    /// Answers the request of a receiver with this HAVE and so many lanes.
     pub(crate) fn answer_with(
         &mut self,
         reader: R,
@@ -406,45 +408,46 @@ impl<'a, R: Reader> Sending<'a, R> {
         end: &mut Endpoint,
     ) -> Result<(), Error> {
         self.with_lanes_late(lanes, end)?;
-        self.growth.begin_unproved(&mut stock);
+        self.pool.begin_unvalidated(&mut stock);
         (self.awaits, self.reader, self.stock) = (false, Some(reader), stock);
         (self.total, self.files) = (total, files);
         self.begin_for(had)
     }
 
     /// Whether all can be read again: a stream cannot, once it has begun.
-    fn can_begin_anew(&self, list: &FileList) -> bool {
+    fn can_start_over(&self, list: &FileList) -> bool {
         self.disk.is_none() || !list.is_stream()
     }
 
-    /// A connection is open: everything begins anew, once it is known what the receiver has.
+    /// A connection is open: everything starts over, once it is known what the receiver has.
     fn open(&mut self, layout: Layout) -> Result<(), Error> {
         (self.held, self.first_held, self.accepted) = (VecDeque::new(), 1, Held::default());
         (self.end, self.verdict, self.wanted, self.kept) = (None, None, None, 0);
         self.at = At::default();
         self.disk.iter_mut().for_each(SourceThread::halt);
-        (self.layout, self.hearing) = (Some(layout), Hearing::default());
-        match self.session.proves() {
+        (self.layout, self.have_decoder) = (Some(layout), HaveDecoder::default());
+        match self.session.is_verifiable() {
             true => Ok(()),
             false => self.begin(),
         }
     }
 
-    /// What the receiver has already, piece by piece.
+    /// A piece of HAVE has arrived.
     fn hear(&mut self, place: u32, piece: Vec<u8>, last: bool) -> Result<(), Error> {
-        let heard = self.hearing.add(place, piece, last).map_err(|()| Error::Content(TOO_MUCH))?;
-        let Some(heard) = heard else { return Ok(()) };
+        let have =
+            self.have_decoder.add(place, piece, last).map_err(|()| Error::Content(TOO_MUCH))?;
+        let Some(have) = have else { return Ok(()) };
         if self.awaits {
-            self.request = Some(heard);
+            self.request = Some(have);
             return Ok(());
         }
-        self.begin_for(&heard)
+        self.begin_for(&have)
     }
 
     /// Begins, for a receiver that has this already.
-    fn begin_for(&mut self, heard: &[u8]) -> Result<(), Error> {
+    fn begin_for(&mut self, have: &[u8]) -> Result<(), Error> {
         if self.resumes {
-            self.had = Arc::new(Had::parse(heard).ok_or(Error::Content(TOO_MUCH))?);
+            self.had = Arc::new(HaveList::parse(have).ok_or(Error::Content(TOO_MUCH))?);
         }
         self.begin()
     }
@@ -461,7 +464,7 @@ impl<'a, R: Reader> Sending<'a, R> {
             // The other end may want smaller buffers than were proposed.
             reader.restart(layout, &had)?;
             let waker = self.waker.clone();
-            let stock = (std::mem::take(&mut self.stock), self.growth.room());
+            let stock = (std::mem::take(&mut self.stock), self.pool.room());
             self.disk = Some(SourceThread::spawn(reader, layout, stock, move || waker.wake())?);
         }
         if let (Some(disk), Some(wanted)) = (&mut self.disk, self.wanted) {
@@ -470,20 +473,20 @@ impl<'a, R: Reader> Sending<'a, R> {
         Ok(())
     }
 
-    /// Where the time goes so far.
+    /// The view so far.
     fn view(&self, now: Instant, stats: &Stats) -> View {
         let elapsed = now.since(stats.opened_at.unwrap_or(now));
         let reading = self.disk.as_ref().map(SourceThread::wanted_processor).unwrap_or_default();
         View::new(stats, self.policy, now, (self.session.cpu_share(elapsed), reading))
     }
 
-    /// The list goes out in place of what it lists, and the reader of that stays as it is.
+    /// Sends the list in place of the files, whose reader stays as it is.
     fn answer(&mut self, layout: Layout) -> Result<(), Error> {
         let Some(list) = self.offers.filter(|_| self.disk.is_none()) else {
-            return Err(Error::Restarted("who asked what is offered was started again"));
+            return Err(Error::Restarted("the receiver that asked for the list was restarted"));
         };
         let reader = SourceReader::sealed(answer(list)?, layout)?;
-        let stock = (std::mem::take(&mut self.stock), self.growth.room());
+        let stock = (std::mem::take(&mut self.stock), self.pool.room());
         let waker = self.waker.clone();
         let mut disk = SourceThread::spawn(reader, layout, stock, move || waker.wake())?;
         if let Some(wanted) = self.wanted {
@@ -495,7 +498,7 @@ impl<'a, R: Reader> Sending<'a, R> {
 
     /// Everything that was read and is wanted goes to the machine.
     fn supply(&mut self, now: Instant, end: &mut Endpoint) -> Flow {
-        if self.deals() {
+        if self.distribution() {
             return ControlFlow::Continue(());
         }
         let Some(disk) = &mut self.disk else { return ControlFlow::Continue(()) };
@@ -515,11 +518,11 @@ impl<'a, R: Reader> Sending<'a, R> {
                 Err(error) => return self.session.fail(now, end, error),
             }
         }
-        self.growth.make(now, end).into_iter().for_each(|buffer| disk.release(buffer));
+        self.pool.make(now, end).into_iter().for_each(|buffer| disk.release(buffer));
         ControlFlow::Continue(())
     }
 
-    /// Notes when the disk begins or ceases to be what is waited for.
+    /// Notes when the transfer begins or stops waiting for the disk.
     fn watch_disk(&mut self, now: Instant) {
         let Some(disk) = &mut self.disk else { return };
         if let Some(waiting) = disk.watch(now) {
@@ -561,16 +564,16 @@ impl<R: Reader> Application for Sending<'_, R> {
     type Outcome = Result<Sent, Error>;
 
     /// The disk may have done something at any time.
-    fn turn(&mut self, _: Instant) -> ControlFlow<Self::Outcome, Feed> {
+    fn on_tick(&mut self, _: Instant) -> ControlFlow<Self::Outcome, Feed> {
         ControlFlow::Continue(Feed::All)
     }
 
-    fn feed(&mut self, now: Instant, (): (), end: &mut Endpoint) -> Flow {
+    fn on_ready(&mut self, now: Instant, (): (), end: &mut Endpoint) -> Flow {
         self.session.steer(now, end);
         self.policy = end.policy();
         let all_sent = self.end.is_some_and(|end| self.accepted.bytes == end.bytes)
             && self.held.is_empty()
-            && self.session.proves();
+            && self.session.is_verifiable();
         self.session.check_with(now, end, || match all_sent {
             true => Error::Unconfirmed,
             false => Error::Interrupted,
@@ -586,20 +589,22 @@ impl<R: Reader> Application for Sending<'_, R> {
         }
         let files = self.files.filter(|_| !self.answered);
         let (Held { bytes, kept }, total, at) = (self.accepted, self.total, &self.at);
-        self.session.report(now, end, &HowFar { bytes, kept, total, at, files });
+        self.session.report(now, end, &ProgressSoFar { bytes, kept, total, at, files });
         ControlFlow::Continue(())
     }
 
     fn take(&mut self, now: Instant, (): (), event: Event, end: &mut Endpoint) -> Flow {
         match event {
             Event::Opened { peer, parameters, image_bytes } => {
-                self.growth.open((parameters.buffer_bytes, parameters.max_outstanding));
-                let asks = parameters.client == REQUEST && self.session.proves();
+                self.pool.open((parameters.buffer_bytes, parameters.max_outstanding));
+                let asks = parameters.client == REQUEST && self.session.is_verifiable();
                 self.answered |= asks && self.offers.is_some() && self.disk.is_none();
                 let opened = self
                     .session
                     .open(now, (end, peer), &parameters, image_bytes)
-                    .and_then(|layout| self.with_lanes(layout, told(&parameters.client), end))
+                    .and_then(|layout| {
+                        self.with_lanes(layout, from_client_string(&parameters.client), end)
+                    })
                     .and_then(|layout| self.open(layout));
                 if let Err(error) = opened {
                     return self.session.fail(now, end, error);
@@ -628,7 +633,7 @@ impl<R: Reader> Application for Sending<'_, R> {
         ControlFlow::Continue(())
     }
 
-    fn broken(&mut self, now: Instant, (): (), error: Error, end: &mut Endpoint) -> Flow {
+    fn on_io_error(&mut self, now: Instant, (): (), error: Error, end: &mut Endpoint) -> Flow {
         self.session.fail(now, end, error)
     }
 
@@ -636,8 +641,14 @@ impl<R: Reader> Application for Sending<'_, R> {
         self.session.path_limit(bytes);
     }
 
-    fn oversize(&mut self, now: Instant, (): (), refused: &Oversize, end: &mut Endpoint) -> Flow {
-        self.session.oversize(now, end, refused)
+    fn on_oversize(
+        &mut self,
+        now: Instant,
+        (): (),
+        refused: &Oversize,
+        end: &mut Endpoint,
+    ) -> Flow {
+        self.session.on_oversize(now, end, refused)
     }
 
     fn poll_disk(&mut self) -> Option<DiskEvent> {

@@ -1,6 +1,6 @@
-//! What sending and receiving have in common: the observer, cancellation, giving up, and the end.
+//! The common part of sending and receiving: the observer, cancellation, failure, and the end.
 //!
-//! A failure on this side is told to the other one first (QUIT), and the session ends when that is
+//! A failure on this side is first sent to the other one (QUIT). The session ends when that is
 //! acknowledged or [`PATIENCE`] is over; on `rfc998` the death timer (RFC 998 §5.3.2).
 
 use std::net::SocketAddr;
@@ -18,31 +18,31 @@ use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
 use crate::cancel::Cancel;
-use crate::denial::Denied;
+use crate::cpu_usage::CpuUsage;
 use crate::disk::layout::Layout;
 use crate::error::{Error, Warning, in_units, said};
-use crate::kind::REFUSED_WORD;
+use crate::error_kind::REFUSED_WORD;
 use crate::net::connections::Oversize;
 use crate::observer::Observer;
 use crate::options::Control;
-use crate::processor::Processor;
 use crate::progress::{At, Progress};
-use crate::transfer::growth::SPARE_BYTES;
-use crate::transfer::helm::Helm;
+use crate::request_error::RequestError;
+use crate::transfer::buffer_pool::SPARE_BYTES;
+use crate::transfer::control_watcher::ControlWatcher;
 
-/// How long the other end is given to hear that we stop.
+/// How long the other end gets for our closing.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long packets may be too large for this machine's interface where they cannot be smaller
 /// (`rfc998`): it may be another one again.
 const REFUSED: Duration = Duration::from_secs(10);
-/// After so long without an answer to an opening the user is told: by then short ones have left
-/// (docs/protocol.md §4.1).
+/// After this long without an answer to an opening the user is warned. By then short delays are
+/// over (docs/protocol.md §4.1).
 const UNANSWERED: Duration = Duration::from_secs(4);
 /// Between two reports of progress.
 const PROGRESS: Duration = Duration::from_millis(100);
 
-/// All the buffers of a transfer, made before anybody is told of it: where memory is limited, the
-/// user hears that now. `beside` so many other transfers in this process, whose books grow, too.
+/// All the buffers of a transfer, made before the other end knows of it. Where memory is limited,
+/// it fails now. `beside` other transfers run in this process, whose state grows, too.
 pub(crate) fn buffers(count: u32, bytes: usize, beside: usize) -> Result<Vec<Buffer>, Error> {
     let none = |_: OutOfMemory| Error::Memory { count, bytes };
     let _spare = Buffer::try_new(SPARE_BYTES.saturating_mul(beside + 1)).map_err(none)?;
@@ -50,49 +50,49 @@ pub(crate) fn buffers(count: u32, bytes: usize, beside: usize) -> Result<Vec<Buf
 }
 
 /// How far it is: file bytes, and files.
-pub(crate) struct HowFar<'a> {
+pub(crate) struct ProgressSoFar<'a> {
     pub(crate) bytes: u64,
-    /// Those of them that the receiver had already.
+    /// Those of them that the receiver had before.
     pub(crate) kept: u64,
     pub(crate) total: Option<u64>,
     pub(crate) at: &'a At,
     pub(crate) files: Option<u64>,
 }
 
-impl HowFar<'static> {
-    /// Of what has no files.
+impl ProgressSoFar<'static> {
+    /// The progress of a transfer without files.
     pub(crate) fn bytes(bytes: u64, total: Option<u64>) -> Self {
         const NOWHERE: &At = &At { file: 0, name: Vec::new() };
         Self { bytes, kept: 0, total, at: NOWHERE, files: None }
     }
 }
 
-/// A transfer or test under way, whichever end of it this is.
+/// A running transfer or test, at either end.
 pub(crate) struct Session<'a> {
     pub(crate) observer: Box<dyn Observer + 'a>,
     cancel: Cancel,
-    helm: Helm,
+    control: ControlWatcher,
     paused: bool,
     wire: Wire,
-    /// How long nobody may come, and since when nobody has.
+    /// How long to wait for a peer, and since when this side waits.
     wait: Option<Duration>,
     alone: Option<Instant>,
     /// When the connection opened that is in force; `None` before the first.
     pub(crate) opened: Option<Instant>,
-    /// What failed here, and until when the other end may take to acknowledge that.
+    /// The failure of this end, and until when the other end may acknowledge it.
     failed: Option<(Error, Instant)>,
     patience: Duration,
     next_progress: Instant,
-    limit_told: bool,
+    limit_warned: bool,
     /// For repair packets, or there will be none.
     prepared: bool,
-    unanswered_told: bool,
-    /// When it was looked at first.
+    unanswered_warned: bool,
+    /// The first look.
     began: Option<Instant>,
     packet_bytes: u32,
     /// Since when this machine refuses to send packets, and what had arrived before.
     refused: Option<(Instant, u64)>,
-    processor: Processor,
+    processor: CpuUsage,
 }
 
 impl<'a> Session<'a> {
@@ -100,7 +100,7 @@ impl<'a> Session<'a> {
         Self {
             observer: Box::new(observer),
             cancel: cancel.clone(),
-            helm: Helm::default(),
+            control: ControlWatcher::default(),
             paused: false,
             wire: config.wire,
             wait: None,
@@ -112,38 +112,38 @@ impl<'a> Session<'a> {
                 Wire::Rfc998 => config.death_timer,
             },
             next_progress: Instant::EPOCH,
-            limit_told: false,
+            limit_warned: false,
             prepared: config.repair == Repair::Never || config.wire == Wire::Rfc998,
-            unanswered_told: false,
+            unanswered_warned: false,
             began: None,
             packet_bytes: config.datagram_bytes + config.overhead_bytes,
             refused: None,
-            processor: Processor::start(),
+            processor: CpuUsage::start(),
         }
     }
 
-    /// Bounds the time in which nobody comes, if this side listens.
-    pub(crate) fn waits_for(mut self, listens: bool, wait: Option<Duration>) -> Self {
+    /// Bounds the wait for a peer, if this side listens.
+    pub(crate) fn with_accept_timeout(mut self, listens: bool, wait: Option<Duration>) -> Self {
         self.wait = wait.filter(|_| listens);
         self
     }
 
     /// Lets `control` change it on the way.
-    pub(crate) fn steered_by(mut self, control: Option<&Control>) -> Self {
-        self.helm = Helm::new(control.cloned());
+    pub(crate) fn with_control(mut self, control: Option<&Control>) -> Self {
+        self.control = ControlWatcher::new(control.cloned());
         self
     }
 
-    /// What was changed goes to the machine.
+    /// Passes changes on to the machine.
     pub(crate) fn steer(&mut self, now: Instant, end: &mut Endpoint) {
-        let Some(steering) = self.helm.turned() else { return };
+        let Some(steering) = self.control.changed() else { return };
         self.paused = steering.paused;
         if !end.steer(now, steering) {
-            self.helm.refuse(&steering);
+            self.control.refuse(&steering);
         }
     }
 
-    /// Whether it is time to stop: cancelled, or failed and told often enough.
+    /// Whether it is time to stop: cancelled, or failed and QUIT was sent often enough.
     pub(crate) fn check<T>(
         &mut self,
         now: Instant,
@@ -167,8 +167,8 @@ impl<'a> Session<'a> {
         {
             self.fail(now, end, Error::Alone(wait))?;
         }
-        let hurried = self.cancel.is_hurried();
-        match self.failed.take_if(|(_, until)| hurried || *until <= now) {
+        let aborting = self.cancel.is_aborting();
+        match self.failed.take_if(|(_, until)| aborting || *until <= now) {
             Some((error, _)) => ControlFlow::Break(Err(error)),
             None => ControlFlow::Continue(()),
         }
@@ -185,21 +185,21 @@ impl<'a> Session<'a> {
     }
 
     /// Whether the user waits for nothing any more.
-    pub(crate) fn is_hurried(&self) -> bool {
-        self.cancel.is_hurried()
+    pub(crate) fn is_aborting(&self) -> bool {
+        self.cancel.is_aborting()
     }
 
-    /// Whether the wire can prove what it carries.
-    pub(crate) fn proves(&self) -> bool {
+    /// Whether the wire proves its content.
+    pub(crate) fn is_verifiable(&self) -> bool {
         self.wire == Wire::Sealed
     }
 
-    /// Whether a failure is being told to the other end, and nothing else matters any more.
+    /// Whether a failure is being sent to the other end, and nothing else matters any more.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.is_some()
     }
 
-    /// Something failed here: the other end is told, if there is one.
+    /// A failure on this side: sends it to the other end, if there is one.
     pub(crate) fn fail<T>(
         &mut self,
         now: Instant,
@@ -218,8 +218,8 @@ impl<'a> Session<'a> {
         ControlFlow::Continue(())
     }
 
-    /// The connection opened: for the first time, or anew because the peer was started again.
-    /// Answers how large its buffers are.
+    /// The connection has opened, for the first time or again because the peer was restarted.
+    /// Returns the layout of its buffers.
     pub(crate) fn open(
         &mut self,
         now: Instant,
@@ -233,9 +233,9 @@ impl<'a> Session<'a> {
             self.observer.connected(&peer.to_string());
         }
         self.next_progress = now;
-        self.processor = Processor::start();
+        self.processor = CpuUsage::start();
         if let Some((error, _)) = &self.failed {
-            // The one that was told is gone.
+            // The peer that got the failure is gone.
             end.quit(now, &words_for_the_peer(error));
         }
         let buffer_bytes = parameters.buffer_bytes;
@@ -249,7 +249,7 @@ impl<'a> Session<'a> {
     pub(crate) fn closed(&mut self, reason: Reason) -> Error {
         match self.failed.take() {
             Some((error, _)) => error,
-            // Where it was tried, who dialled knows.
+            // The dialer knows the addresses that were tried.
             None if self.opened.is_none() => {
                 Error::Connect { peer: String::new(), wire: self.wire, reason }
             }
@@ -258,14 +258,14 @@ impl<'a> Session<'a> {
     }
 
     /// Reports progress if it is time to.
-    pub(crate) fn report(&mut self, now: Instant, end: &Endpoint, far: &HowFar<'_>) {
+    pub(crate) fn report(&mut self, now: Instant, end: &Endpoint, far: &ProgressSoFar<'_>) {
         let Some(opened) = self.opened else { return self.watch_opening(now, end) };
         if now < self.next_progress {
             return;
         }
         self.next_progress = now + PROGRESS;
         let elapsed = now.since(opened);
-        let HowFar { bytes, kept, total, at, files } = *far;
+        let ProgressSoFar { bytes, kept, total, at, files } = *far;
         let At { file, name } = at;
         let (file, name, paused) = (*file, name.clone(), self.paused);
         let stats = end.stats(now);
@@ -274,8 +274,8 @@ impl<'a> Session<'a> {
         self.prepare_repairs(&progress.stats);
     }
 
-    /// Once something was lost there will be repair packets, most likely at the end, where nobody
-    /// has time to prepare for them.
+    /// Once a packet was lost there will be repair packets, most likely at the end, where there is
+    /// no time to prepare for them.
     fn prepare_repairs(&mut self, stats: &Stats) {
         if self.prepared || stats.data_packets_lost == 0 {
             return;
@@ -285,44 +285,44 @@ impl<'a> Session<'a> {
         let _ = Builder::new().name("netblt-repair".to_owned()).spawn(Repair::prepare);
     }
 
-    /// An end that calls, and hears nothing, says so before its user wonders.
+    /// Warns the user when a connecting end gets no answer.
     fn watch_opening(&mut self, now: Instant, end: &Endpoint) {
         let calls = self.wire == Wire::Sealed && end.peer().is_some();
-        // Of a branch the clock began with its stem.
+        // The clock of a branch began with its stem.
         let began = *self.began.get_or_insert(now);
-        if !calls || self.unanswered_told || now < began + UNANSWERED {
+        if !calls || self.unanswered_warned || now < began + UNANSWERED {
             return;
         }
-        self.unanswered_told = true;
-        // Who is told to wait, for somebody else is served, has had an answer.
+        self.unanswered_warned = true;
+        // A peer that asks to wait has answered.
         if end.stats(now).datagrams_received == 0 {
             self.observer.warn(&Warning::NoAnswerYet);
         }
     }
 
     /// Reports the last progress there will be.
-    pub(crate) fn report_last(&mut self, now: Instant, end: &Endpoint, far: &HowFar<'_>) {
+    pub(crate) fn report_last(&mut self, now: Instant, end: &Endpoint, far: &ProgressSoFar<'_>) {
         self.next_progress = now;
         self.report(now, end, far);
     }
 
-    /// The path takes IP packets of at most this many bytes, it is said.
+    /// The path is reported to take IP packets of at most this many bytes.
     pub(crate) fn path_limit(&mut self, bytes: u32) {
         // On `sealed` packets follow the path. Anyone can forge such a message, so it ends
         // nothing; and about packets that are not sent it is nonsense.
         if self.wire == Wire::Sealed {
             return;
         }
-        if self.limit_told || bytes >= self.packet_bytes {
+        if self.limit_warned || bytes >= self.packet_bytes {
             return;
         }
-        self.limit_told = true;
+        self.limit_warned = true;
         self.observer.warn(&Warning::PacketSize { bytes: self.packet_bytes, limit: bytes });
     }
 
     /// This machine refuses to send what cannot be smaller. On `rfc998` no packet ever becomes
     /// smaller, so it is an error if it lasts; on `sealed` all but the smallest do.
-    pub(crate) fn oversize<T>(
+    pub(crate) fn on_oversize<T>(
         &mut self,
         now: Instant,
         end: &mut Endpoint,
@@ -353,17 +353,16 @@ impl<'a> Session<'a> {
     }
 }
 
-/// What the other end is told about a failure on this one: paths of this machine are none of its
-/// business.
+/// The text about a failure for the other end. It does not show paths of this machine.
 fn words_for_the_peer(error: &Error) -> String {
     match error {
-        Error::Denied { what, why } => Denied { what: *what, why: why.clone() }.words(),
+        Error::Denied { what, why } => RequestError { what: *what, why: why.clone() }.words(),
         error if is_refusal(error) => format!("{REFUSED_WORD}{}", bare_words(error)),
         error => bare_words(error),
     }
 }
 
-/// Whether an error of a receiver's is about what is offered, and nothing that came between.
+/// Whether a receiver's error is about the files, and not about the transfer.
 fn is_refusal(error: &Error) -> bool {
     matches!(
         error,

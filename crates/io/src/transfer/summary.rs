@@ -1,4 +1,4 @@
-//! What is said at the end: RFC 1030's two throughputs, and what limited them.
+//! The summary of a transfer: RFC 1030's two throughputs, and the limit.
 
 use std::time::Duration;
 
@@ -6,27 +6,27 @@ use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 
 use crate::progress::{LimitedBy, Summary};
-use crate::transfer::limit::steady_time;
+use crate::transfer::limited_by::steady_time;
 
-/// What a session knows of itself when it is over.
+/// The facts of a session at its end.
 pub(crate) struct Facts {
     pub(crate) stats: Stats,
     /// When it was over.
     pub(crate) at: Instant,
     pub(crate) bytes: u64,
-    /// Those of them that were at the receiver before.
+    /// Those of them that the receiver had before.
     pub(crate) kept: u64,
     pub(crate) files: u64,
     pub(crate) skipped: u64,
     pub(crate) verified: bool,
     pub(crate) digest: [u8; 32],
-    /// What limited it.
+    /// Its limit.
     pub(crate) limited_by: LimitedBy,
-    /// What each lane counted, if there was more than one.
+    /// The counts of each lane, if there was more than one.
     pub(crate) lanes: Vec<Stats>,
 }
 
-/// The summary of a transfer that is over.
+/// The summary of a transfer that has ended.
 pub(crate) fn summary(facts: Facts) -> Summary {
     let opened = facts.stats.opened_at.unwrap_or(facts.at);
     let elapsed = facts.at.since(opened);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn both_throughputs_are_told() {
+    fn the_summary_has_both_throughputs() {
         let summary = summary(facts());
         assert_eq!((summary.real_bps, summary.steady_bps), (6_400_000.0, 8_000_000.0));
         assert_eq!(summary.elapsed, Duration::from_secs(10));

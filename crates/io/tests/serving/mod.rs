@@ -11,14 +11,16 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use netblt::serve::remote::{Fetch, Server, into_directory};
-use netblt::serve::{Account, Entry, ServerObserver, Service, Session, serve};
-use netblt::{Cancel, Denial, Error, Observer, Options, Rendezvous, Selection, Summary, Ticket};
+use netblt::serve::client::{Client, Fetch, into_directory};
+use netblt::serve::{AuditRecord, Entry, ServerObserver, Service, Session, serve};
+use netblt::{
+    Cancel, Error, Observer, Options, Rendezvous, RequestErrorKind, Selection, Summary, Ticket,
+};
 use netblt::{Identity, PublicKey, StaticKey};
 
 pub(crate) struct Heard {
     tickets: Sender<Ticket>,
-    pub(crate) accounts: Sender<Account>,
+    pub(crate) accounts: Sender<AuditRecord>,
 }
 
 impl ServerObserver for Heard {
@@ -32,7 +34,7 @@ impl ServerObserver for Heard {
         let _ = self.tickets.send(Ticket { addresses: addresses.to_vec(), secret });
     }
 
-    fn ended(&mut self, account: &Account) {
+    fn ended(&mut self, account: &AuditRecord) {
         let _ = self.accounts.send(account.clone());
     }
 
@@ -50,7 +52,7 @@ pub(crate) struct Host {
     pub(crate) directory: tempfile::TempDir,
     pub(crate) rendezvous: Rendezvous,
     pub(crate) cancel: Cancel,
-    accounts: Mutex<Receiver<Account>>,
+    accounts: Mutex<Receiver<AuditRecord>>,
     thread: Option<JoinHandle<Result<(), Error>>>,
     pub(crate) options: Options,
     /// The session in which all is asked, if there is one.
@@ -133,7 +135,7 @@ impl Host {
     }
 
     /// What the server has told, once that is enough: it may see an end after its client does.
-    pub(crate) fn accounts(&self, enough: impl Fn(&[Account]) -> bool) -> Vec<Account> {
+    pub(crate) fn accounts(&self, enough: impl Fn(&[AuditRecord]) -> bool) -> Vec<AuditRecord> {
         let accounts = self.accounts.lock().unwrap();
         let mut told = Vec::new();
         while !enough(&told) {
@@ -145,11 +147,11 @@ impl Host {
         told
     }
 
-    pub(crate) fn server(&self) -> Server<'_> {
+    pub(crate) fn server(&self) -> Client<'_> {
         // Its own cancellation is the server's.
         static NEVER: std::sync::LazyLock<Cancel> = std::sync::LazyLock::new(Cancel::default);
         let session = self.session.as_ref();
-        Server { rendezvous: &self.rendezvous, options: &self.options, cancel: &NEVER, session }
+        Client { rendezvous: &self.rendezvous, options: &self.options, cancel: &NEVER, session }
     }
 
     pub(crate) fn stat(&self, path: &str) -> Result<Entry, Error> {
@@ -172,7 +174,7 @@ impl Host {
     }
 
     pub(crate) fn get(&self, path: &str, to: &Path) -> Result<Summary, Error> {
-        let name = netblt::serve::remote::name_of(path.as_bytes(), "root");
+        let name = netblt::serve::client::name_of(path.as_bytes(), "root");
         let fetch =
             Fetch { path: path.as_bytes().to_vec(), name, trees: true, bytes: None, data: None };
         self.server().get(&fetch, into_directory(to), &mut Deaf)
@@ -186,7 +188,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        self.cancel.hurry();
+        self.cancel.abort();
         if let Some(thread) = self.thread.take() {
             let served = thread.join().unwrap();
             assert!(thread::panicking() || served.is_ok(), "{served:?}");
@@ -194,7 +196,7 @@ impl Drop for Host {
     }
 }
 
-pub(crate) fn denial<T>(result: Result<T, Error>) -> Denial {
+pub(crate) fn denial<T>(result: Result<T, Error>) -> RequestErrorKind {
     match result {
         Err(Error::Denied { what, .. }) => what,
         Err(error) => panic!("not denied but {error:?}"),

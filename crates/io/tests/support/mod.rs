@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use netblt::net::connections::Oversize;
 use netblt::net::dialer::{Candidate, Dialer};
-use netblt::net::driver::{self, Application, Feed};
-use netblt::net::host::{Clock, Host};
+use netblt::net::event_loop::{self, Application, Feed};
+use netblt::net::io_context::{Clock, IoContext};
+use netblt::net::poller::Poller;
 use netblt::net::socket::{Bind, Socket};
-use netblt::net::wait::Poller;
 use netblt::{
     Cancel, Destination, Error, Observer, Options, Progress, Rendezvous, Source, Summary, Ticket,
     Warning,
@@ -169,10 +169,10 @@ fn vanish(ticket: &Ticket) {
     impl Application for Vanishing {
         type Key = ();
         type Outcome = ();
-        fn turn(&mut self, _: Instant) -> ControlFlow<(), Feed> {
+        fn on_tick(&mut self, _: Instant) -> ControlFlow<(), Feed> {
             ControlFlow::Continue(Feed::All)
         }
-        fn feed(&mut self, _: Instant, (): (), _: &mut Endpoint) -> ControlFlow<()> {
+        fn on_ready(&mut self, _: Instant, (): (), _: &mut Endpoint) -> ControlFlow<()> {
             ControlFlow::Continue(())
         }
         fn take(&mut self, _: Instant, (): (), event: Event, _: &mut Endpoint) -> ControlFlow<()> {
@@ -181,7 +181,7 @@ fn vanish(ticket: &Ticket) {
                 _ => ControlFlow::Continue(()),
             }
         }
-        fn broken(
+        fn on_io_error(
             &mut self,
             _: Instant,
             (): (),
@@ -191,7 +191,7 @@ fn vanish(ticket: &Ticket) {
             panic!("{error}");
         }
         fn path_limit(&mut self, _bytes: u32) {}
-        fn oversize(
+        fn on_oversize(
             &mut self,
             _: Instant,
             (): (),
@@ -207,16 +207,16 @@ fn vanish(ticket: &Ticket) {
     let address = ticket.addresses[0].parse().unwrap();
     let candidate = Candidate { address, config, entropy: [7; 32] };
     let mut dialer = Dialer::connect(vec![candidate], host.clock.now());
-    driver::run(&mut dialer, &mut Vanishing, &mut host).unwrap();
+    event_loop::run(&mut dialer, &mut Vanishing, &mut host).unwrap();
 }
 
-fn host(segmentation: bool) -> Host {
+fn host(segmentation: bool) -> IoContext {
     let address = Some("127.0.0.1".parse().unwrap());
     let mut socket = Socket::bind(&Bind { address, ..Bind::default() }).unwrap();
     if !segmentation {
         socket.disable_segmentation();
     }
-    Host { socket, poller: Poller::new().unwrap(), clock: Clock::start(), trace: None }
+    IoContext { socket, poller: Poller::new().unwrap(), clock: Clock::start(), trace: None }
 }
 
 /// `count` buffers of `size` bytes from memory to memory, without any disk.
@@ -236,7 +236,7 @@ pub(crate) fn blast(segmentation: bool, count: u64, size: usize) {
             let now = passive.clock.now();
             let mut dialer = Dialer::listen(config(Role::Receiver), now, [1; 32]);
             let mut app = Memory { count, size, ..Memory::default() };
-            driver::run(&mut dialer, &mut app, &mut passive).unwrap();
+            event_loop::run(&mut dialer, &mut app, &mut passive).unwrap();
             app
         });
         let mut active = host(segmentation);
@@ -244,7 +244,7 @@ pub(crate) fn blast(segmentation: bool, count: u64, size: usize) {
         let candidate = Candidate { address, config, entropy: [2; 32] };
         let mut dialer = Dialer::connect(vec![candidate], active.clock.now());
         let mut app = Memory { count, size, ..Memory::default() };
-        driver::run(&mut dialer, &mut app, &mut active).unwrap();
+        event_loop::run(&mut dialer, &mut app, &mut active).unwrap();
         assert_eq!(app.verdict, Some(true));
         assert_eq!(receiver.join().unwrap().filled, count);
     });
@@ -264,10 +264,10 @@ impl Application for Memory {
     type Key = ();
     type Outcome = ();
 
-    fn turn(&mut self, _: Instant) -> ControlFlow<(), Feed> {
+    fn on_tick(&mut self, _: Instant) -> ControlFlow<(), Feed> {
         ControlFlow::Continue(Feed::All)
     }
-    fn feed(&mut self, _: Instant, (): (), _: &mut Endpoint) -> ControlFlow<()> {
+    fn on_ready(&mut self, _: Instant, (): (), _: &mut Endpoint) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 
@@ -309,13 +309,19 @@ impl Application for Memory {
         ControlFlow::Continue(())
     }
 
-    fn broken(&mut self, _: Instant, (): (), error: Error, _: &mut Endpoint) -> ControlFlow<()> {
+    fn on_io_error(
+        &mut self,
+        _: Instant,
+        (): (),
+        error: Error,
+        _: &mut Endpoint,
+    ) -> ControlFlow<()> {
         panic!("{error}");
     }
 
     fn path_limit(&mut self, _bytes: u32) {}
 
-    fn oversize(
+    fn on_oversize(
         &mut self,
         _: Instant,
         (): (),

@@ -146,7 +146,7 @@ fn rfc998_bursts_are_whole_milliseconds_and_never_too_fast() {
 }
 
 #[test]
-fn what_cannot_be_planned_is_refused() {
+fn an_impossible_plan_is_refused() {
     let refused = |change: fn(&mut Question)| {
         let mut question = question();
         change(&mut question);

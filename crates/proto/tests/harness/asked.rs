@@ -5,7 +5,7 @@
 use netblt_proto::content::check_name;
 
 use super::bytes::Bytes;
-use request::{END, LONGEST_LINE, Line, Request, What};
+use request::{END, LONGEST_LINE, Request, RequestKind, ResponseItem};
 
 /// It stands in another crate, and needs nothing of that.
 #[path = "../../../io/src/serve/request.rs"]
@@ -28,10 +28,10 @@ pub fn run(data: &[u8]) {
 
 fn question(bytes: &[u8]) {
     let Some((request, rest)) = Request::parse(bytes) else { return };
-    let most = if matches!(request.what, What::Read { .. }) { 262_148 } else { 10_004 };
+    let most = if matches!(request.what, RequestKind::Read { .. }) { 262_148 } else { 10_004 };
     assert!(bytes.ends_with(rest) && bytes.len() - rest.len() <= most);
     assert!(request.paths().all(|path| path.is_empty() || check_name(path).is_ok()));
-    if let What::Get { name, .. } = &request.what {
+    if let RequestKind::Get { name, .. } = &request.what {
         assert!(check_name(name).is_ok() && !name.contains(&b'/'));
     }
     let again = request.encode();
@@ -40,13 +40,13 @@ fn question(bytes: &[u8]) {
 
 fn line(bytes: &[u8]) {
     let bytes = bytes.split(|byte| *byte == END).next().unwrap_or_default();
-    let Ok(Some(line)) = Line::parse(bytes) else { return };
-    if let Line::Entry(entry) = &line {
+    let Ok(Some(line)) = ResponseItem::parse(bytes) else { return };
+    if let ResponseItem::Entry(entry) = &line {
         assert!(entry.name.is_empty() || check_name(&entry.name).is_ok());
         assert!(!entry.name.contains(&b'/'));
     }
     let again = line.encode();
     let (end, again) = again.split_last().expect("not empty");
     assert!(*end == END && again.len() < LONGEST_LINE + bytes.len());
-    assert_eq!(Line::parse(again), Ok(Some(line)));
+    assert_eq!(ResponseItem::parse(again), Ok(Some(line)));
 }

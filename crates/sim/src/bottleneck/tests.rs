@@ -77,7 +77,7 @@ fn a_reno_needs_a_queue_of_a_product() {
 }
 
 #[test]
-fn what_a_steady_sender_has_too_much_is_lost() {
+fn the_excess_of_a_steady_sender_is_lost() {
     let rate = Rate::from_bits_per_second(52_500_000);
     let got = company(Kind::Steady(rate), 1, link(50, RTT, 25), RTT, 1);
     assert!(part(got.link.queue_loss(), 0.045, 0.05), "{}", got.link.queue_loss());

@@ -57,7 +57,7 @@ pub(super) fn row(name: &str, outcome: &Outcome, fixed: bool) -> String {
     ])
 }
 
-/// Milliseconds, with as many decimals as it takes.
+/// Milliseconds, with as many decimals as needed.
 fn in_ms(time: Duration) -> String {
     let text = format!("{:.3}", time.as_secs_f64() * 1e3);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

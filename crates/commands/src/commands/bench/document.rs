@@ -1,4 +1,4 @@
-//! The results as JSON: iperf3's shape where it has one, and RFC 1030's figures beside it.
+//! The results as JSON: in iperf3's form where it has one, with RFC 1030's figures beside it.
 
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,7 +7,7 @@ use netblt::bench::{Load, Outcome};
 use netblt_proto::config::{Role, Wire};
 use serde_json::{Value, json};
 
-use super::board::{Step, Stream};
+use super::aggregate::{Step, Stream};
 use crate::json::rounded;
 use crate::stdout;
 
@@ -16,7 +16,7 @@ pub(super) fn print(document: &Value) -> io::Result<()> {
     stdout::write(format!("{document}\n").as_bytes())
 }
 
-/// What was asked for, and of whom.
+/// The requested test, and its server.
 pub(super) struct Start<'a> {
     pub(super) wire: Wire,
     pub(super) load: Load,

@@ -1,4 +1,4 @@
-//! `netblt bench -s`: waits for tests and tells of each.
+//! `netblt bench -s`: waits for tests and reports each.
 
 use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
@@ -10,10 +10,10 @@ use netblt_proto::wire::packet::Parameters;
 use serde_json::json;
 
 use super::{Args, columns, document};
-use crate::advice;
 use crate::args::WireName;
 use crate::exit::Failure;
-use crate::output;
+use crate::hints;
+use crate::reporter;
 use crate::stdout::{self, say};
 
 pub(super) fn run(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
@@ -28,7 +28,7 @@ pub(super) fn run(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
     let service = Service { private: args.private, once: args.one_off };
     let mut teller = Teller { args, tests: 0 };
     match bench::serve(service, &options, &mut teller, cancel) {
-        // That is how a server ends.
+        // A server ends that way.
         Ok(()) | Err(Error::Interrupted) => Ok(()),
         Err(error) => Err(Failure::transfer(&error, false)),
     }
@@ -54,7 +54,7 @@ impl Teller<'_> {
 impl ServerObserver for Teller<'_> {
     fn listening(&mut self, ticket: &Ticket) -> io::Result<()> {
         if self.args.private {
-            output::check_read(io::stdout(), "standard output")?;
+            reporter::check_read(io::stdout(), "standard output")?;
         }
         let secret = ticket.to_string();
         if self.args.json {
@@ -73,13 +73,15 @@ impl ServerObserver for Teller<'_> {
             Some(port) => format!(" -p {port}"),
         };
         if !self.args.private {
-            self.note(&format!("Whoever reaches it may test: netblt bench -c HOST{port}{wire}"));
+            self.note(&format!(
+                "Any client that reaches it may test: netblt bench -c HOST{port}{wire}"
+            ));
         }
-        // Where there are no tickets, the address is all there is to know.
+        // Without tickets, clients need only the address.
         let address = ticket.addresses.first().unwrap_or(&secret);
         let (target, port) = match self.args.connection.wire {
             WireName::Sealed => (&secret, ""),
-            // No port stands with a host there.
+            // A host has no port there.
             WireName::Rfc998 if raw_ip => (
                 &address.parse().map_or(address.clone(), |at: SocketAddr| at.ip().to_string()),
                 port.as_str(),
@@ -104,7 +106,7 @@ impl ServerObserver for Teller<'_> {
     }
 
     fn warn(&mut self, error: &Error) {
-        say(&format!("netblt: warning: {error}{}", advice::on_error(error)));
+        say(&format!("netblt: warning: {error}{}", hints::on_error(error)));
     }
 
     fn closed(&mut self, peer: SocketAddr, result: Result<Outcome, Error>) {

@@ -1,7 +1,7 @@
 //! The options of a link, from the command line and scenario files alike.
 //!
-//! What the command line says is written over the scenario's own text, which is then read as any
-//! scenario is. So an option means exactly what its key in a file means, and there is one parser.
+//! Options of the command line replace values in the scenario's own text, which is then parsed like
+//! any scenario. So an option means exactly what its key in a file means, and there is one parser.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -86,7 +86,7 @@ impl Part {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Link {
     scenario: Option<String>,
-    /// What else was said, in the order of [`KEYS`].
+    /// The other given options, in the order of [`KEYS`].
     said: Vec<(Part, &'static str, String)>,
     pub(crate) seed: u64,
 }
@@ -160,7 +160,7 @@ impl FromArgMatches for Link {
 }
 
 impl Link {
-    /// Whether anything of it was said.
+    /// Whether any of its options was given.
     #[cfg(target_os = "linux")]
     pub(crate) fn is_said(&self) -> bool {
         self.scenario.is_some() || !self.said.is_empty()
@@ -181,7 +181,7 @@ impl Link {
         if says("rtt") && says("delay") {
             return Err(Failure::usage("say either --rtt or --delay (one way), not both"));
         }
-        // Once by itself, so that mistakes in a file are told by their place in it.
+        // Once by itself, so that an error in a file is reported with its line.
         scenario::load(&text).map_err(|error| failed(&error))?;
         let mut root: Table = toml::from_str(&text).map_err(|error| failed(&error.into()))?;
         for (part, key, text) in &self.said {
@@ -193,7 +193,7 @@ impl Link {
     }
 }
 
-/// Writes one option over what the file says about it.
+/// Replaces the file's value by an option's.
 fn set(root: &mut Table, part: Part, key: &str, value: Value) {
     let Some(path) = table(root, "path") else { return };
     // The two say the same thing; the newer word counts.
@@ -246,7 +246,7 @@ fn check(key: &str, value: Value) -> Result<(), String> {
     scenario::load(&root.to_string()).map(drop).map_err(|error| plain(&error))
 }
 
-/// An error without an excerpt of a text that nobody wrote.
+/// An error without an excerpt of a text that no user wrote.
 fn plain(error: &ScenarioError) -> String {
     match error {
         ScenarioError::Syntax(error) => error.message().to_owned(),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_at_the_option() {
+    fn an_error_names_its_option() {
         for (args, says) in [
             (["--rate", "100"], "has no unit"),
             (["--up-loss", "200%"], "too large"),

@@ -18,15 +18,15 @@ use super::stats::{self, Side, Stats, StatsArgs, View};
 use crate::exit::{Code, Failure};
 use crate::{signals, units};
 
-/// How often the end is looked for.
+/// The interval at which the end is checked.
 const LOOK_ROUND: Duration = Duration::from_millis(50);
 
 /// Forward UDP between clients and a target as a bad network would; needs no privileges
 ///
-/// Clients send to the --listen address what is for --to; answers come back to them. All clients
+/// Clients send to the --listen address instead of --to, and answers come back to them. All clients
 /// share the path. Each datagram is treated by itself, however many the system hands over at once.
-/// What --corrupt flips arrives: the system puts a new checksum on what is sent on. To have it
-/// dropped on arrival as from a real network, use `netblt emulate tun`.
+/// Datagrams that --corrupt changes arrive, because the system gives them a new checksum. To have
+/// them dropped on arrival as on a real network, use `netblt emulate tun`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     netblt emulate relay --listen 127.0.0.1:4000 --to 127.0.0.1:5000 \\\n      \
@@ -35,10 +35,10 @@ const LOOK_ROUND: Duration = Duration::from_millis(50);
     --rate 1Gbit --rtt 100ms --loss 1%\n\n\
     Ctrl-C ends it and prints what happened.")]
 pub(crate) struct Args {
-    /// Where clients send to; port 0 takes any that is free
+    /// The address for clients; port 0 chooses a free one
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
-    /// Where their datagrams go
+    /// The destination of their datagrams
     #[arg(long, value_name = "HOST:PORT")]
     to: String,
     /// End by itself after this time
@@ -119,16 +119,16 @@ impl Running {
         let (listen, seed) = (args.listen, args.link.seed);
         let (up, down) = (scenario.up.clone(), scenario.down.clone());
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
+        let stopped = Arc::clone(&stop);
         let (bound, started) = mpsc::channel();
-        // Bound in its thread: it holds what the system reports events in, which stays there.
+        // Bound in its thread: it holds the system's event queue, which stays there.
         let carry = move || {
             let mut relay = Relay::bind(listen, target, up, down, seed)?;
             if let Some(capture) = capture {
                 relay.capture(capture);
             }
             let _ = bound.send((relay.local_addr(), relay.counters()));
-            relay.run(&told)
+            relay.run(&stopped)
         };
         let failed = |error: io::Error| {
             Failure::new(Code::Socket, format!("cannot relay from {listen}: {error}"))

@@ -1,5 +1,5 @@
-//! What an emulated path tells: a line now and then, the books at the end; for people, and as JSON
-//! lines to a stream and a file.
+//! The output of an emulated path: a line at intervals, and the counters at the end; for people,
+//! and as JSON lines to a stream and a file.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -24,23 +24,23 @@ use crate::units;
 /// Often enough for `netblt report trace` to show a queue that comes and goes.
 const TRACE_INTERVAL: Duration = Duration::from_millis(100);
 const JSON_INTERVAL: Duration = Duration::from_secs(1);
-/// Of so many packets one may be late before the measurement is in doubt.
+/// One late packet in this many makes the measurement doubtful.
 const MANY_LATE: u64 = 100;
-/// Changes of a link that the first event tells of.
+/// Most changes of a link in the first event.
 const MAX_CHANGES: usize = 2000;
 
-/// What is told about the path while it works and afterwards.
+/// The output about the path while it works and afterwards.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct StatsArgs {
-    /// Tell the counters this often: 1s, 100ms
+    /// Print the counters at this interval: 1s, 100ms
     #[arg(long, value_name = "INTERVAL", value_parser = interval)]
     stats: Option<Duration>,
-    /// Tell what happens as JSON, one object a line
+    /// Print events as JSON, one object a line
     ///
     /// Each line is {"event":...,"data":{...}}: "emulating" first, a "sample" every --stats
-    /// interval (1s by default), "summary" last. Counters are totals since the beginning; rates
-    /// are over the interval. `relay` writes to standard output, `tun` to standard error, for
+    /// interval (1s by default), "summary" last. Counters are totals since the beginning; rates are
+    /// over the interval. `relay` writes to standard output, `tun` to standard error, because
     /// standard output is the command's.
     #[arg(long)]
     pub(crate) json: bool,
@@ -52,7 +52,7 @@ pub(crate) struct StatsArgs {
     /// Write all packets into FILE, as they enter and as they leave, for Wireshark and tcpdump
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// Tell nothing but errors
+    /// Print nothing but errors
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }
@@ -108,7 +108,7 @@ pub(super) struct View {
     pub(super) overflowed: u64,
 }
 
-/// What `sample` and `summary` say of one direction. Fields are only ever added.
+/// The counters of one direction in `sample` and `summary`. Fields are only ever added.
 #[derive(Serialize)]
 struct SideData {
     /// Entered and delivered, over the interval.
@@ -188,9 +188,9 @@ impl SideData {
     }
 }
 
-/// What the links carry and when they do not, for the first event: rates are `[seconds, Mbit/s]`,
-/// `null` without a limit; outages `[from, to]`, `null` if one does not end. Both count `from` what
-/// the schedule does.
+/// The rates and outages of the links, for the first event: rates are `[seconds, Mbit/s]`, `null`
+/// without a limit; outages `[from, to]`, `null` if one does not end. Both count `from` the same
+/// moment as the schedule.
 pub(super) fn links(scenario: &Scenario, from: From) -> Value {
     let from = match from {
         From::Start => "start",
@@ -230,7 +230,7 @@ fn link(options: &LinkOptions) -> Value {
     json!({ "mbps": rates, "outages": outages })
 }
 
-/// Tells one run.
+/// The output of one run.
 pub(super) struct Stats {
     start: Instant,
     next: Instant,
@@ -245,7 +245,7 @@ pub(super) struct Stats {
 }
 
 impl Stats {
-    /// Nothing is told yet. `stdout_is_free` unless a command owns it.
+    /// Without output so far. `stdout_is_free` unless a command uses it.
     pub(super) fn new(args: &StatsArgs, stdout_is_free: bool) -> Result<Self, Failure> {
         let create = |path: &PathBuf| match File::create(path) {
             Ok(file) => Ok((path.clone(), BufWriter::new(file))),
@@ -276,7 +276,7 @@ impl Stats {
         })
     }
 
-    /// How long until [`Stats::sample`] has something to tell; at most `limit`.
+    /// The time until the next sample; at most `limit`.
     pub(super) fn wait(&self, limit: Duration) -> Duration {
         let left = self.next.saturating_duration_since(Instant::now());
         self.interval.map_or(limit, |_| left.min(limit))
@@ -291,7 +291,7 @@ impl Stats {
         self.say(said);
     }
 
-    /// Tells how things are, if it is time.
+    /// Prints a sample, if it is time.
     pub(super) fn sample(&mut self, view: impl FnOnce() -> View) {
         let now = Instant::now();
         let Some(interval) = self.interval.filter(|_| now >= self.next) else { return };
@@ -401,7 +401,7 @@ impl Stats {
             return;
         }
         let line = format!("{{\"event\":\"{event}\",\"data\":{data}}}\n");
-        // What cannot be written does not end the network; `stdout` keeps what failed.
+        // A failed write does not end the network; `stdout` keeps the failure.
         let _ = match self.json {
             Some(Stream::Stdout) => stdout::write(line.as_bytes()),
             Some(Stream::Stderr) => stdout::write_beside(line.as_bytes()),

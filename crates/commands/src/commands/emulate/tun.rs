@@ -29,13 +29,13 @@ use super::stats::{self, Side, Stats, StatsArgs, View};
 use crate::exit::{Code, Failure};
 use crate::units;
 
-/// How often the end is looked for.
+/// The interval at which the end is checked.
 const LOOK_ROUND: Duration = Duration::from_millis(20);
 /// A server in host b has this long to listen before host a's program starts.
 const HEAD_START: Duration = Duration::from_millis(300);
 /// When the main program has ended, the others have this long and four round trips.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// What a device takes when the link says nothing of it, in bytes.
+/// The MTU of a device if the link has none, in bytes.
 const DEVICE_MTU: u16 = 1500;
 
 /// Make two hosts (network namespaces) joined by a bad network, and run programs in them
@@ -62,15 +62,15 @@ pub(crate) struct Args {
     host_b: Option<OsString>,
     /// Largest packet of the hosts' devices, if it is not the link's MTU
     ///
-    /// With a smaller --mtu the path swallows what the hosts think would pass, which tests path
-    /// MTU discovery.
+    /// With a smaller --mtu the path drops packets that the hosts take to be small enough, which
+    /// tests path MTU discovery.
     #[arg(long, value_name = "BYTES", value_parser = units::number::<u16>(576, 65_535))]
     device_mtu: Option<u16>,
     #[command(flatten)]
     link: Link,
     #[command(flatten)]
     stats: StatsArgs,
-    /// What to run
+    /// The command to run
     #[arg(last = true, help_heading = "Arguments", value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -175,10 +175,10 @@ impl Watch {
         Ok(Self(watch))
     }
 
-    /// What to send to the program, if a signal came.
+    /// The signal for the program, if one came.
     fn next(&self) -> Option<Signal> {
         match self.0.try_recv().ok()? {
-            // The terminal has sent it to the program already; what it does with it is its affair.
+            // The terminal has sent it to the program already, which handles it.
             SIGINT if io::stdin().is_terminal() => None,
             SIGINT => Some(Signal::INT),
             _ => Some(Signal::TERM),
@@ -186,7 +186,7 @@ impl Watch {
     }
 }
 
-/// What runs.
+/// The running programs.
 struct Programs {
     main: Child,
     others: Vec<Child>,
@@ -247,7 +247,7 @@ impl Programs {
                 send(&self.main, signal);
             }
             if !tun.is_running() {
-                // Its devices are gone; the reason is told when it is stopped.
+                // Its devices are gone. The reason is reported when it is stopped.
                 send(&self.main, Signal::TERM);
             }
             thread::sleep(stats.wait(LOOK_ROUND));

@@ -5,21 +5,21 @@ use std::thread;
 use std::time::Duration;
 
 use netblt_fleet::finish;
-use netblt_fleet::state::{self, State, Survey};
+use netblt_fleet::survey::{self, State, Survey};
 use netblt_proto::api::{printable, printable_bytes};
 use serde_json::{Value, json};
 
-use super::{Place, failed, help, meet, say, timeline, trouble, watched};
+use super::{Place, connect, failed, help, say, timeline, trouble, watched};
 use crate::exit::{Code, Failure};
 use crate::json;
 use crate::stdout;
 use crate::units;
 
-/// Between two looks of `--watch`.
+/// The interval of `--watch`.
 const EVERY: Duration = Duration::from_secs(2);
 const STEP: Duration = Duration::from_millis(100);
 
-/// Tell how far a run is
+/// Show the progress of a run
 ///
 /// The exit code is 0 if every chunk is done, else 23. With --json a line for each chunk, and one
 /// for all.
@@ -28,7 +28,7 @@ const STEP: Duration = Duration::from_millis(100);
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     place: Place,
-    /// Tell it again and again, until no chunk waits and none is at work
+    /// Repeat it until no chunk waits and none is at work
     #[arg(long)]
     watch: bool,
     /// Also write a page: when was which chunk tried, on which machine, to which server, how fast,
@@ -37,10 +37,10 @@ pub(crate) struct StatusArgs {
     html: Option<PathBuf>,
 }
 
-/// Compare what is on the servers with the plan: names, kinds, lengths, times
+/// Compare the servers with the plan: names, kinds, lengths, times
 ///
-/// Of chunks that are done. That their bytes are right was proved when they came; to have them read
-/// again, take the list of `netblt fleet manifest` to where they are.
+/// Only finished chunks are compared. Their bytes were verified when they arrived. To have them
+/// read again, check the list of `netblt fleet manifest` on the machines that have the files.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct VerifyArgs {
@@ -48,7 +48,7 @@ pub(crate) struct VerifyArgs {
     place: Place,
 }
 
-/// Write one list of all files for b3sum to check, and one of what is not done
+/// Write a list of all files for b3sum to check, and one of unfinished chunks
 ///
 /// RUN/manifest.b3 and RUN/failed.jsonl. If every chunk is done, directories get their permissions
 /// and times, which files that came later have changed, and the exit code is 0.
@@ -59,10 +59,10 @@ pub(crate) struct ManifestArgs {
     place: Place,
 }
 
-/// Remove what chunks that are not done have left on the servers
+/// Remove what unfinished chunks have left on the servers
 ///
-/// And, from the run's directory, what only its tasks need. What is done stays, and what is not can
-/// be run again from its beginning.
+/// Also removes, from the run's directory, the files that only its tasks need. Finished chunks
+/// stay, and unfinished ones can be run again from their beginning.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct CleanArgs {
@@ -80,7 +80,7 @@ fn look(args: &StatusArgs) -> Result<Code, Failure> {
     let json = args.place.json;
     loop {
         let mut shown = Ok(());
-        let survey = state::survey(&run, |chunk, state| {
+        let survey = survey::survey(&run, |chunk, state| {
             if shown.is_ok() {
                 shown = match (json, state) {
                     (true, state) => emit("chunk", describe(chunk.number, state)),
@@ -162,11 +162,11 @@ pub(super) fn verify(args: &VerifyArgs) -> Code {
 fn compare(args: &VerifyArgs) -> Result<Code, Failure> {
     let run = args.place.open()?;
     let cancel = watched()?;
-    let (meet, json) = (meet(&run, &cancel)?, args.place.json);
-    let mut told = Ok(());
+    let (connect, json) = (connect(&run, &cancel)?, args.place.json);
+    let mut written = Ok(());
     let mut tell = |name: &[u8], why: &'static str| {
-        if told.is_ok() {
-            told = match json {
+        if written.is_ok() {
+            written = match json {
                 true => {
                     let mut data = json!({ "message": why });
                     json::put_path(&mut data, "name", name);
@@ -176,13 +176,13 @@ fn compare(args: &VerifyArgs) -> Result<Code, Failure> {
             };
         }
     };
-    let (looked, wrong) = finish::verify(&run, &meet, &cancel, &mut tell).map_err(trouble)?;
-    told?;
+    let (looked, wrong) = finish::verify(&run, &connect, &cancel, &mut tell).map_err(trouble)?;
+    written?;
     match json {
         true => emit("summary", json!({ "looked_at": looked, "different": wrong }))?,
         false => line(&format!("{looked} looked at, {wrong} of them not as planned"))?,
     }
-    let survey = state::survey(&run, |_, _| {}).map_err(failed)?;
+    let survey = survey::survey(&run, |_, _| {}).map_err(failed)?;
     let right = wrong == 0 && survey.is_done();
     Ok(if right { Code::Success } else { Code::Partial })
 }
@@ -198,8 +198,8 @@ fn list(args: &ManifestArgs) -> Result<Code, Failure> {
     let is_done = manifest.survey.is_done();
     let directories = match is_done {
         true => {
-            let meet = meet(&run, &cancel)?;
-            finish::directories(&run, &meet, &cancel, &say).map_err(trouble)?
+            let connect = connect(&run, &cancel)?;
+            finish::directories(&run, &connect, &cancel, &say).map_err(trouble)?
         }
         false => 0,
     };
@@ -226,8 +226,8 @@ pub(super) fn clean(args: &CleanArgs) -> Code {
 fn sweep(args: &CleanArgs) -> Result<Code, Failure> {
     let run = args.place.open()?;
     let cancel = watched()?;
-    let meet = meet(&run, &cancel)?;
-    let removed = finish::clean(&run, &meet, &cancel).map_err(trouble)?;
+    let connect = connect(&run, &cancel)?;
+    let removed = finish::clean(&run, &connect, &cancel).map_err(trouble)?;
     match args.place.json {
         true => emit("summary", json!({ "removed": removed }))?,
         false => line(&format!("removed what {removed} chunks had left"))?,

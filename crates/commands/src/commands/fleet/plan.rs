@@ -11,23 +11,24 @@ use serde_json::json;
 use super::{absolute, failed, help, say, watched};
 use crate::exit::{Code, Failure};
 use crate::json::{self, Stream};
-use crate::output;
-use crate::served::address::Served;
-use crate::served::client::Proof;
+use crate::reporter;
+use crate::server_client::address::ServerPath;
+use crate::server_client::client::Credentials;
 use crate::units;
 
-/// Cut a file or directory into chunks, and write down what they are
+/// Cut a file or directory into chunks, and write the plan
 ///
-/// One walk, which remembers nothing of the files. A file that is larger than a chunk may be goes
-/// in ranges, each of which is one. What cannot be sent is named, and the exit code is 23.
+/// One walk, which keeps nothing of the files in memory. A file that is larger than a chunk may be
+/// goes in ranges, each of which is one chunk. Files that cannot be sent are named, and the exit
+/// code is 23.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct Args {
-    /// What is to be sent
+    /// The file or directory to send
     #[arg(value_name = "SRC")]
     source: PathBuf,
-    /// Where it goes, and under which name: netblt://HOST[:PORT][,HOST[:PORT]...]/PATH; all hosts
-    /// serve the same directory
+    /// The target with its name: netblt://HOST[:PORT][,HOST[:PORT]...]/PATH; all hosts serve the
+    /// same directory
     #[arg(value_name = "URL")]
     target: OsString,
     /// The run's directory, which is made; every machine that runs tasks must reach it
@@ -41,11 +42,11 @@ pub(crate) struct Args {
           value_parser = units::number::<u64>(1, 1_000_000))]
     chunk_files: u64,
     #[command(flatten)]
-    proof: Proof,
+    proof: Credentials,
     /// Your key for the servers, where there is no ticket [default: ~/.config/netblt/key]
     #[arg(short = 'i', value_name = "FILE")]
     identity: Option<PathBuf>,
-    /// Tell it as JSON, one object a line, on standard output
+    /// Print JSON, one object a line, on standard output
     #[arg(long)]
     json: bool,
 }
@@ -54,7 +55,7 @@ pub(super) fn run(args: &Args) -> Code {
     match cut(args) {
         Ok(code) => code,
         Err(failure) => {
-            output::complain(&failure, args.json);
+            reporter::complain(&failure, args.json);
             failure.code
         }
     }
@@ -108,7 +109,7 @@ fn hosts(url: &OsStr) -> Result<(Vec<String>, Vec<u8>), Failure> {
     let mut target = Vec::new();
     for host in authority.split(|byte| *byte == b',') {
         let one = OsString::from_vec([b"netblt://", host, path].concat());
-        let served = Served::parse(&one)?;
+        let served = ServerPath::parse(&one)?;
         if served.host.is_none() {
             return Err(wrong("a host is missing"));
         }

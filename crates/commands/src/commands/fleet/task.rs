@@ -1,4 +1,4 @@
-//! `netblt fleet run-chunk`, which is all that an engine calls, and `netblt fleet submit`.
+//! `netblt fleet run-chunk`, the one command that an engine calls, and `netblt fleet submit`.
 
 use std::ffi::OsString;
 
@@ -6,20 +6,20 @@ use clap::ValueEnum;
 use netblt::Rate;
 use netblt_fleet::chunk::{Outcome, run_chunk};
 use netblt_fleet::pool::Ceiling;
-use netblt_fleet::{Error, Run, dask, local, slurm, state};
+use netblt_fleet::{Error, Run, dask, local, slurm, survey};
 use serde_json::json;
 
-use super::{Place, failed, help, meet, say, watched};
+use super::{Place, connect, failed, help, say, watched};
 use crate::exit::{Code, Failure};
 use crate::json::{self, Stream};
 use crate::units;
 
 /// Put one chunk on a server of the pool
 ///
-/// All that an engine calls, and a person can. What is done is left alone; what was broken off is
-/// gone on with; an older task on the same chunk stops. It tries five times; then, and if all
-/// servers stay busy, the exit code is 75: start it again later. Any other one but 0 means that
-/// this makes no sense, and 20 that it was stopped.
+/// Engines call only this, and a person can, too. A finished chunk is left alone, a broken one is
+/// resumed, and an older task on the same chunk stops. It tries five times. Then, or if all servers
+/// stay busy, the exit code is 75: start it again later. Any other code but 0 means that a retry is
+/// pointless, and 20 that it was stopped.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct ChunkArgs {
@@ -30,23 +30,23 @@ pub(crate) struct ChunkArgs {
     chunk: u64,
 }
 
-/// Have all chunks that are not done run, by this machine, Slurm or Dask
+/// Run all unfinished chunks, by this machine, Slurm or Dask
 ///
-/// With --engine local or dask it stays until all tasks are over; with slurm it hands arrays of at
-/// most a thousand tasks each to sbatch. Run again, it takes up what is not done.
+/// With --engine local or dask it stays until all tasks have ended; with slurm it hands arrays of
+/// at most a thousand tasks each to sbatch. Run again, it takes up the unfinished chunks.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct SubmitArgs {
     #[command(flatten)]
     place: Place,
-    /// Who starts the tasks
+    /// The program that starts the tasks
     #[arg(long, value_name = "ENGINE", value_enum)]
     engine: Engine,
     /// Tasks at once
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = units::number::<u64>(1, 100_000))]
     pairs: u64,
-    /// What all tasks together may take of the path: each keeps to its share
+    /// The rate of all tasks together: each keeps to its share
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
     wan: Option<Rate>,
     /// How often a task is started again that could not be done now
@@ -58,14 +58,14 @@ pub(crate) struct SubmitArgs {
     options: Vec<OsString>,
 }
 
-/// Who starts tasks.
+/// The program that starts tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Engine {
     /// This machine, each as a process of its own
     Local,
     /// Slurm, by sbatch
     Slurm,
-    /// Dask, by python3 with dask.distributed: the scheduler that is named, or this machine
+    /// Dask, by python3 with dask.distributed: the given scheduler, or this machine
     Dask,
 }
 
@@ -76,13 +76,13 @@ pub(super) fn chunk(args: &ChunkArgs) -> Code {
 fn one(args: &ChunkArgs) -> Result<Code, Failure> {
     let run = args.place.open()?;
     let cancel = watched()?;
-    let meet = meet(&run, &cancel)?;
+    let connect = connect(&run, &cancel)?;
     let (number, json) = (args.chunk, args.place.json);
     let tell = move |text: &str| match json {
         true => _ = json::emit(Stream::Stdout, "warning", json::WarningData { message: text }),
         false => say(&format!("netblt: chunk {number}: {text}")),
     };
-    let outcome = run_chunk(&run, number, &meet, &cancel, &tell).map_err(failed)?;
+    let outcome = run_chunk(&run, number, &connect, &cancel, &tell).map_err(failed)?;
     let stopped = |why: &str| Failure::new(Code::Signal, format!("chunk {number}: {why}"));
     match outcome {
         Outcome::Already(done) => {
@@ -178,7 +178,7 @@ fn stay(
         return Err(Failure::new(Code::Signal, why));
     }
     ended.map_err(failed)?;
-    let survey = state::survey(run, |_, _| {}).map_err(failed)?;
+    let survey = survey::survey(run, |_, _| {}).map_err(failed)?;
     super::finish::tell(&survey, json)?;
     Ok(if survey.is_done() { Code::Success } else { Code::Partial })
 }

@@ -1,4 +1,4 @@
-//! `netblt fleet status --html`: what was tried when, on which machine, and how it went, as a page.
+//! `netblt fleet status --html`: a page of all attempts, with their times, machines and results.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,24 +17,24 @@ use crate::commands::report::plot::{Bar, Kind, Panel, Picture, Series};
 use crate::exit::Failure;
 use crate::units;
 
-/// What the colours of bars mean.
+/// The legend of the bars.
 const LEGEND: &str = "Bars are attempts, more below each other where there were more at once. \
      Green: the chunk is done; blue: at work; orange: failed, to be tried again; violet: the task \
      was killed; black: failed for good; grey: stopped, or another task has taken the chunk. \
      Point at one to see which chunk it is. Rates are those of whole attempts, in the mean.";
 const MBIT: f64 = 1e6 / 8.0;
 
-/// Writes it; `told` is how far the run is.
-pub(super) fn write(run: &Run, told: &str, out: &Path) -> Result<(), Failure> {
+/// Writes it; `progress` is the run's progress in words.
+pub(super) fn write(run: &Run, progress: &str, out: &Path) -> Result<(), Failure> {
     let spans = timeline(run).map_err(failed)?;
     let limit = Ceiling::read(run).map_err(failed)?.and_then(|rate| rate.wan_bits_per_second);
-    let picture = picture(run, &spans, limit, told);
+    let picture = picture(run, &spans, limit, progress);
     let text = page(&picture, &words(&spans));
     // A reader finds all of the old page or of the new one.
     publish(out, text.as_bytes()).map_err(failed)
 }
 
-fn picture(run: &Run, spans: &[Span], limit: Option<u64>, told: &str) -> Picture {
+fn picture(run: &Run, spans: &[Span], limit: Option<u64>, progress: &str) -> Picture {
     let began = spans.first().map_or(0.0, |span| span.began);
     let end = spans.iter().map(|span| span.ended - began).fold(0.0, f64::max);
     let since = if spans.is_empty() { String::new() } else { units::show_time(began as i64) };
@@ -49,7 +49,7 @@ fn picture(run: &Run, spans: &[Span], limit: Option<u64>, told: &str) -> Picture
         Panel::new("the same, by the server they went to", rows(spans, began, |span| &span.host)),
     ];
     Picture {
-        title: format!("{}: {told}", run.place.display()),
+        title: format!("{}: {progress}", run.place.display()),
         notes: vec![format!("From {since} on. {LEGEND}")],
         panels: panels.into_iter().filter(|panel| !panel.series.is_empty()).collect(),
         end,
@@ -66,9 +66,9 @@ fn sums(spans: &[Span], began: f64) -> Vec<(f64, f64)> {
     steps(spans.iter().flat_map(ends).collect())
 }
 
-/// What changes at each time, added up.
+/// The sums of all changes over time.
 fn steps(mut changes: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
-    // What ends when something else begins was not at once with it.
+    // An end comes before a start at the same time.
     changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let (mut points, mut sum) = (Vec::new(), 0.0_f64);
     for (at, change) in changes {

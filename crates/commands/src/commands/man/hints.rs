@@ -1,12 +1,11 @@
-//! What shells are told about values: which are files, which are networks by name, and which are
-//! nothing that a shell could know.
+//! Hints for shells about values: which are files, and which are network interfaces.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command, ValueHint};
 use clap_complete::Shell;
 use netblt_path::scenario;
 
-/// The option whose value is a network by name, or a file.
+/// The option whose value is a known network, or a file.
 const SCENARIO: &str = "scenario";
 
 /// The command line with a hint at every value that has neither a list nor a path's type. Only for
@@ -41,7 +40,7 @@ fn hint(arg: &Arg) -> Option<ValueHint> {
     match name.unwrap_or_default() {
         "FILE" => Some(ValueHint::FilePath),
         "CMD" | "COMMAND" => Some(ValueHint::CommandName),
-        // The directory may stand in the first argument of `receive`, where a ticket may be.
+        // The directory may be the first argument of `receive`, where a ticket may be.
         "TICKET" | "DIR" | "OUTFILE" | "PATH" => None,
         name if name.starts_with("HOST") || name == "TARGET" => Some(ValueHint::Hostname),
         _ => Some(ValueHint::Other),

@@ -1,8 +1,8 @@
-//! One manual page a command, in the sections that manual pages have.
+//! One manual page for each command, in the usual sections.
 //!
-//! Options and descriptions are rendered by `clap_mangen`. The synopsis is written here, for it
-//! shall name values, and so is what follows the options: `--help` ends in paragraphs with
-//! headings, which are sections in a manual page.
+//! `clap_mangen` renders options and descriptions. The synopsis is written here, because it is to
+//! show values, and so is the text after the options: `--help` ends in paragraphs with headings,
+//! which are sections in a manual page.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,12 +14,12 @@ use clap_mangen::Man;
 
 use crate::args::TICKET_VARIABLE;
 
-/// What a paragraph without a heading stands under.
+/// The section of a paragraph without a heading.
 const NOTES: &str = "NOTES";
 /// Headings of `--help` that manual pages call something else.
 const RENAMED: [(&str, &str); 1] = [("Exit codes", "EXIT STATUS")];
 
-/// What the program reads from its environment, or gives to programs in theirs, by page.
+/// The environment variables that the program reads, or sets for other programs, by page.
 const ENVIRONMENT: &[(&str, &[&str], &str)] = &[
     (
         TICKET_VARIABLE,
@@ -70,7 +70,7 @@ fn page(man: &Man, command: &Command) -> io::Result<Vec<u8>> {
     let help = help.map(ToString::to_string).unwrap_or_default();
     let name = command.get_display_name().unwrap_or_else(|| command.get_name());
     let mut sections = sections(&help);
-    // Where manual pages have it: behind the exit status.
+    // Manual pages have it after the exit status.
     let last = |section: &Section<'_>| section.title == NOTES || section.title == "Examples";
     sections.sort_by_key(last);
     let (first, rest) = sections.split_at(sections.partition_point(|section| !last(section)));
@@ -148,7 +148,7 @@ fn dots(arg: &Arg) -> &'static str {
     }
 }
 
-/// A heading and what is below it.
+/// A heading and its text.
 struct Section<'a> {
     title: &'a str,
     lines: Vec<&'a str>,
@@ -205,7 +205,7 @@ impl Section<'_> {
     }
 }
 
-/// A word and, two spaces on, what it means.
+/// A word and, two spaces after it, its meaning.
 fn entry(line: &str) -> Option<(&str, &str)> {
     let (term, meaning) = line.strip_prefix("  ")?.trim_start().split_once("  ")?;
     (!term.contains(' ')).then(|| (term, meaning.trim_start()))
@@ -221,7 +221,7 @@ fn environment(page: &str, text: &mut String) {
     }
 }
 
-/// What `troff` would take for something else.
+/// Escapes text that `troff` would interpret.
 fn escape(text: &str) -> String {
     let escaped = text.replace('\\', "\\e").replace('-', "\\-").replace('"', "\\(dq");
     match escaped.starts_with(['.', '\'']) {

@@ -17,15 +17,15 @@ use crate::commands::emulate::options::Link;
 use crate::exit::{Code, Failure};
 use crate::units;
 
-/// Hold a contest on this machine: netblt, others' rules, TCP, and other tools over bad networks
+/// Compare on this machine: netblt, others' rules, TCP, and other tools over bad networks
 ///
 /// Needs root on Linux: it makes two hosts (network namespaces) for every run, joins them by an
-/// emulated path, sends the same file by each rival in turn, and removes everything again. iperf3,
-/// scp, rsync, qcp, srt-file-transmit and uftp take part if they are on PATH; who does not is
-/// named. Told are medians of the rate from the start of the program that calls to the verified
-/// end, bytes on the wire, losses, the queue, and processor time of both sides. Without options of
-/// a link it is held on three paths. Figures are of this machine, and worth something if it is
-/// quiet.
+/// emulated path, sends the same file by each program in turn, and removes everything again.
+/// iperf3, scp, rsync, qcp, srt-file-transmit and uftp take part if they are on PATH; missing ones
+/// are named. Results are medians: the rate from the start of the connecting program to the
+/// verified end, bytes on the wire, losses, the queue, and processor time of both sides. Without
+/// options of a link it runs on three paths. Figures are of this machine, and worth something if it
+/// is quiet.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     netblt report compare --html compare.html\n  \
@@ -36,7 +36,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = units::number::<u32>(1, 100))]
     runs: u32,
-    /// Length of the file [default: what the link carries in four seconds]
+    /// Length of the file [default: four seconds of the link's rate]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     size: Option<u64>,
     /// End a run that takes longer, and say so

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::plot::{Band, Kind, Panel, Picture, Series};
 use super::rates;
 
-/// Counters of what is lost, and why.
+/// The counters of lost packets, by cause.
 const LOSSES: [&str; 5] = ["lost_random", "lost_queue", "lost_policer", "lost_mtu", "lost_outage"];
 /// The directions and their colours.
 const WAYS: [(&str, usize); 2] = [("up", 0), ("down", 1)];
@@ -70,8 +70,7 @@ pub(super) fn picture(text: &str, title: Option<&str>, file: &str) -> Option<Pic
     Some(Picture { title, notes, panels, bands, end })
 }
 
-/// Millions of bits that had come through by each sample. A sample says so in bytes, or how fast it
-/// went since the one before.
+/// The megabits delivered by each sample. A sample has bytes, or the rate since the one before.
 fn delivered(samples: &[Value], way: &str) -> Vec<(f64, f64)> {
     let (mut points, mut before) = (Vec::new(), (0.0, 0.0));
     for data in samples {
@@ -100,11 +99,11 @@ fn pair(value: &Value) -> Option<(f64, Option<f64>)> {
     Some((number(&value[0])?, number(&value[1])))
 }
 
-/// What the links carry, as they say at the beginning.
+/// The rates of the links, from the first event.
 fn limits(link: &Value, begin: f64) -> Vec<Series> {
     let of_way = |way: &str| -> Vec<(f64, f64)> {
         let steps = link["links"][way]["mbps"].as_array().map(Vec::as_slice).unwrap_or_default();
-        // What holds from the beginning of the schedule held before it, too.
+        // A value at the beginning of the schedule held before it, too.
         let at = |at: f64| if at > 0.0 { begin + at } else { 0.0 };
         steps.iter().filter_map(pair).filter_map(|(from, mbps)| Some((at(from), mbps?))).collect()
     };
@@ -208,7 +207,7 @@ mod tests {
                 \"delivered_bytes\":{bytes}}}}}}}\n"
             )
         };
-        // 1.25 MB in 100 ms; one sample is 99 ms late, and what came meanwhile is counted after it.
+        // 1.25 MB in 100 ms; one sample is 99 ms late, and data of that time are counted after it.
         let text = [
             sample(0.1, 1_250_000, 100.0),
             sample(0.299, 3_640_000, 96.0),

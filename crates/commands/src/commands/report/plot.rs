@@ -23,12 +23,12 @@ const TITLE_LETTERS: usize = 96;
 const NOTE_LETTERS: usize = 130;
 /// Labels of lines that end at the same height move apart by this.
 const LABEL: f64 = 14.0;
-/// Blue, orange, green and violet: told apart by almost everybody, on screen and in print.
+/// Blue, orange, green and violet: almost everyone can distinguish them, on screen and in print.
 const COLOURS: [&str; 4] = ["#2266aa", "#cc6600", "#228855", "#884499"];
-/// Where the largest stroke is so many times the middle one, the axis is logarithmic: one burst of
-/// losses would press all others to the ground.
+/// If the largest stroke is this many times the median, the axis is logarithmic: one burst of
+/// losses would make all others invisible.
 const BURST: f64 = 20.0;
-/// A limit this many times what was reached would press everything else to the ground.
+/// A limit this many times the largest value would make everything else invisible.
 const FAR: f64 = 4.0;
 
 /// How a series is drawn.
@@ -36,9 +36,9 @@ const FAR: f64 = 4.0;
 pub(crate) enum Kind {
     /// From point to point.
     Line,
-    /// A value that holds until the next one, dashed: what is allowed, not what happened.
+    /// A value that holds until the next one, dashed: a bound, not a measurement.
     Limit,
-    /// Upright strokes from the ground: what comes now and then.
+    /// Upright strokes from the axis: single events.
     Strokes,
     /// Spans of time: from the first number of a point to the second.
     Lane,
@@ -49,11 +49,11 @@ pub(crate) enum Kind {
 pub(crate) struct Series {
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// Which colour; a limit has that of what it limits.
+    /// The colour. A limit has that of the series that it limits.
     pub(super) colour: usize,
     /// Seconds and value.
     pub(super) points: Vec<(f64, f64)>,
-    /// Of a lane, spans with more to say than when they were.
+    /// For a lane: spans with a text.
     bars: Vec<Bar>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Bar {
     pub(crate) from: f64,
     pub(crate) to: f64,
     pub(crate) colour: &'static str,
-    /// What is shown where it is pointed at.
+    /// The text that is shown when the mouse is over it.
     pub(crate) says: String,
 }
 
@@ -82,7 +82,7 @@ impl Series {
     }
 }
 
-/// What shares a vertical axis.
+/// The series with a common vertical axis.
 #[derive(Clone, Debug)]
 pub(crate) struct Panel {
     pub(crate) label: String,
@@ -101,7 +101,7 @@ impl Panel {
         self.series.iter().all(|series| series.kind == Kind::Lane)
     }
 
-    /// Of strokes alone that are of very different heights: the smallest and the largest.
+    /// For strokes of very different heights: the smallest and the largest.
     fn strokes(&self) -> Option<(f64, f64)> {
         if self.series.iter().any(|series| series.kind != Kind::Strokes) {
             return None;
@@ -126,7 +126,7 @@ pub(crate) struct Band {
     pub(super) name: &'static str,
 }
 
-/// All that is drawn.
+/// A picture.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Picture {
     pub(crate) title: String,
@@ -134,7 +134,7 @@ pub(crate) struct Picture {
     pub(crate) notes: Vec<String>,
     pub(crate) panels: Vec<Panel>,
     pub(crate) bands: Vec<Band>,
-    /// Where the time axis ends, in seconds.
+    /// The end of the time axis, in seconds.
     pub(crate) end: f64,
 }
 
@@ -345,7 +345,7 @@ fn curve(svg: &mut String, kind: Kind, colour: &str, bottom: f64, points: &[(f64
     };
 }
 
-/// Moves labels apart that would stand on each other, as little as it takes.
+/// Moves overlapping labels apart, as little as possible.
 fn apart(labels: &mut [(f64, &str, String)], top: f64, bottom: f64) {
     labels.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut least = top;
@@ -399,7 +399,7 @@ fn rectangle(svg: &mut String, [x, y, width, height]: [f64; 4], colour: &str, op
     );
 }
 
-/// Lines of at most so many letters; words longer than that are broken.
+/// Lines of at most so many letters. Longer words are broken.
 fn wrapped(text: &str, letters: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut line = String::new();
@@ -503,7 +503,7 @@ mod tests {
         {
             assert!(svg.contains(label), "{label} is not in {svg}");
         }
-        // The last point stands at the right end of the panel.
+        // The last point is at the right end of the panel.
         assert!(svg.contains(&format!(" {:.1},", WIDTH - RIGHT)), "{svg}");
         assert!(svg.contains("stroke-dasharray"));
         assert_eq!(svg.matches("<polyline").count(), 1);

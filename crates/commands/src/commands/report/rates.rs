@@ -1,8 +1,8 @@
 //! Rates from totals: bins of equal time. Totals that were taken a moment after others would make
 //! any rate if that moment were what they are divided by.
 
-/// How fast a total grew: its mean in bins of equal length, of about `width` and never less; each
-/// point stands at the end of its bin. Between two totals it grew evenly.
+/// The rate of a total: its mean in bins of equal length, of about `width` and never less. Each
+/// point is at the end of its bin. Between two totals it grew evenly.
 pub(super) fn of(totals: &[(f64, f64)], width: f64) -> Vec<(f64, f64)> {
     let Some((end, _)) = totals.last().copied().filter(|(end, _)| *end > 0.0) else {
         return Vec::new();

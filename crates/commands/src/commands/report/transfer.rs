@@ -39,18 +39,18 @@ pub(super) struct Args {
     picture: OptionalPicture,
 }
 
-/// Where the picture goes, if one is wanted.
+/// The output of the picture, if one is wanted.
 #[derive(clap::Args, Debug)]
 struct OptionalPicture {
     /// Draw it, too: into FILE.svg, or a page if it ends in .html
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// What to write above it [default: which end's transfer it is]
+    /// The title [default: the role of the end]
     #[arg(long, value_name = "TEXT", requires = "out")]
     title: Option<String>,
 }
 
-/// Draws the transfer whose trace this is, as a page.
+/// Draws the transfer of a trace, as a page.
 pub(crate) fn page(trace: &Path, title: &str, out: &Path) -> Result<(), Failure> {
     let cannot = |error: &io::Error| {
         Failure::new(Code::File, format!("{}: cannot read: {error}", trace.display()))
@@ -118,7 +118,7 @@ impl fmt::Display for BadLine {
     }
 }
 
-/// What is told. Fields are only ever added.
+/// The output. Fields are only ever added.
 #[derive(Serialize)]
 struct Summary {
     version: u32,

@@ -40,7 +40,7 @@ fn packet(v6: bool, protocol: u8, sequence: u32, flags: u8, payload: &[u8]) -> V
 }
 
 #[test]
-fn what_is_put_together_comes_apart_the_same() {
+fn coalesced_packets_are_split_to_the_same() {
     for (v6, protocol) in [(false, TCP), (true, TCP), (false, UDP), (true, UDP)] {
         let mut gather = Gather::new(true);
         let mut packets = Vec::new();
@@ -79,7 +79,7 @@ fn what_is_put_together_comes_apart_the_same() {
 }
 
 #[test]
-fn what_a_card_would_keep_apart_stays_apart() {
+fn packets_that_a_card_keeps_apart_stay_apart() {
     let data = [7; 100];
     let first = packet(false, TCP, 1, ACK, &data);
     let good = packet(false, TCP, 101, ACK, &data);

@@ -1,5 +1,5 @@
-//! Symbolic and hard links of a tree: made beside the temporaries, and named like files
-//! (`docs/protocol.md §8.2`). Nothing is ever written through one.
+//! Symbolic and hard links of a tree: they are made beside the temporaries, and named like files
+//! (`docs/protocol.md §8.2`). Nothing is ever written through a link.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
@@ -8,11 +8,11 @@ use netblt_proto::content::Extent;
 use rustix::io::Errno;
 
 use super::DirectoryWriter;
-use crate::disk::beneath::{self, errno};
-use crate::disk::gate::Gate;
-use crate::disk::had::digest_of_link;
-use crate::disk::keep::{Disk as _, Form, Ready};
-use crate::disk::vault::Vault;
+use crate::disk::commit_latch::CommitLatch;
+use crate::disk::fs_backend::FsBackend;
+use crate::disk::have_list::digest_of_link;
+use crate::disk::resume::{Disk as _, Form, Ready};
+use crate::disk::safe_open::{self, errno};
 use crate::error::{Error, shown};
 
 /// Which file each hard link is another name of, by their numbers.
@@ -37,19 +37,19 @@ impl DirectoryWriter {
         }
         let (Some((id, times)), None) = (file.attributes, &file.refused) else { return Ok(()) };
         let (slot, name, more) = (file.slot, self.names.path(id), file.more.take());
-        let told = (&name[..], more.as_deref());
-        if let Err(error) = self.store.link(slot, target, times, told) {
+        let named = (&name[..], more.as_deref());
+        if let Err(error) = self.store.link(slot, target, times, named) {
             file.refused = Some(self.left_out.because(error, self.atomic)?);
             return Ok(());
         }
-        if let (Some(keeping), Some((_, digest))) = (&mut self.keeping, file.complete)
+        if let (Some(policy), Some((_, digest))) = (&mut self.policy, file.complete)
             && file.claimed == Some(digest)
             && !self.atomic
         {
             let number = extent.file;
             let form = Form::Link;
             let ready = Ready { number, slot, id, name, times, digest, form };
-            keeping.complete(ready);
+            policy.complete(ready);
         }
         Ok(())
     }
@@ -136,26 +136,27 @@ impl DirectoryWriter {
         }
         match self.store.link_named(&first, slot).map_err(errno) {
             Ok(()) => {}
-            // A file system that knows no such links (FAT) has a file for every name.
-            // So does one that spans several.
+            // A file system without such links (FAT) has a file for every name. So does a
+            // destination on several file systems.
             Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS | Errno::MLINK | Errno::XDEV) => {
-                let from = beneath::file(self.store.root.as_fd(), &first);
+                let from = safe_open::file(self.store.root.as_fd(), &first);
                 let copied = from.and_then(|from| self.store.copy_to(from, slot, (&name, times)));
                 copied.map_err(|e| self.store.error(&name, CANNOT_BE_LINKED, e))?;
             }
             Err(_) => return not_here,
         }
-        let Some(keeping) = self.keeping.as_deref_mut() else { return not_here };
+        let Some(policy) = self.policy.as_deref_mut() else { return not_here };
         let digest = digest_of_link(to);
         let ready = Ready { number, slot, id, name, times, digest, form: Form::Link };
-        let (store, names, placer) = (&mut self.store, &self.names, &mut keeping.placer);
-        let mut vault = Vault { store, names, placer, failure: None, gate: Gate::default() };
-        let placed = vault.place(&ready, None);
+        let (store, names, publisher) = (&mut self.store, &self.names, &mut policy.publisher);
+        let mut backend =
+            FsBackend { store, names, publisher, failure: None, latch: CommitLatch::default() };
+        let placed = backend.place(&ready, None);
         if !matches!(placed, Ok(None)) {
-            vault.remove(slot);
+            backend.remove(slot);
         }
         placed.map_err(|error| {
-            let failure = keeping.placer.take_failure();
+            let failure = policy.publisher.take_failure();
             failure.unwrap_or_else(|| self.store.error(&ready.name, CANNOT_BE_LINKED, error))
         })
     }

@@ -1,4 +1,4 @@
-//! What a transfer of a range may bring: that range, and nothing beside it.
+//! The bounds of a transfer of a range: that range, and no other bytes.
 
 use netblt_proto::content::{Extent, FileRange, Kind};
 
@@ -6,13 +6,13 @@ use super::DirectoryWriter;
 use crate::error::Error;
 
 impl DirectoryWriter {
-    /// What comes is a range of a file that lies in the destination.
+    /// Sets the range of the file that lies in the destination.
     pub(crate) fn of_range(mut self, range: Option<FileRange>) -> Self {
         self.store.range = range;
         self
     }
 
-    /// Beside a range is what others have written.
+    /// Refuses data outside of the range, where others have written.
     pub(super) fn check_range(&self, extent: &Extent) -> Result<(), Error> {
         let Some(range) = self.store.range else { return Ok(()) };
         let end = extent.offset.checked_add(extent.length.into());

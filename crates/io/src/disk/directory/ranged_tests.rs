@@ -15,9 +15,9 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::cancel::Cancel;
+use crate::disk::commit_latch::CommitLatch;
 use crate::disk::file_list::FileList;
-use crate::disk::gate::Gate;
-use crate::disk::had::Had;
+use crate::disk::have_list::HaveList;
 use crate::disk::ranges::{self, WHOLE};
 use crate::disk::source::SourceReader;
 use crate::disk::staging::ranges_name;
@@ -81,8 +81,8 @@ impl Place {
         fs::read(self.directory().join(WHOLE)).expect("the file")
     }
 
-    /// The images of a range for a receiver that has so much of it, their end, what was told of
-    /// the file, and bytes that need not be sent.
+    /// The images of a range for a receiver that has these parts of it, their end, the digest of
+    /// the file, and the bytes that need not be sent.
     fn sent(&self, range: FileRange, had: &[u8]) -> (Vec<Buffer>, End, [u8; 32], u64) {
         images(&self.from.path().join("f"), Some(range), &ranges::leaf(range), had)
     }
@@ -100,7 +100,7 @@ fn images(
     let list = list.expect("a list");
     let reader = SourceReader::sealed(list.clone(), layout()).expect("it fits");
     let mut reader = reader.listing(None, true);
-    let had = Arc::new(Had::parse(had).expect("what a receiver tells"));
+    let had = Arc::new(HaveList::parse(had).expect("what a receiver tells"));
     reader.restart(layout(), &had).expect("begun");
     let (mut images, mut kept) = (Vec::new(), 0);
     loop {
@@ -150,7 +150,7 @@ fn a_file_comes_together_whatever_breaks_off() {
                 taken += 1;
             }
             if images.is_empty() && taken < stop {
-                let outcome = writer.finish(Some(&end), &Gate::default()).expect("stored");
+                let outcome = writer.finish(Some(&end), &CommitLatch::default()).expect("stored");
                 assert!(outcome.verified, "seed {seed}: {}", outcome.reason);
                 digests[at] = Some(digest);
             } else {
@@ -179,7 +179,7 @@ fn a_file_comes_together_whatever_breaks_off() {
 }
 
 #[test]
-fn what_is_kept_of_a_range_says_nothing_of_another_file() {
+fn parts_of_a_range_do_not_count_for_another_file() {
     let mut dice = Dice(1);
     let place = Place::new(9000, &mut dice);
     let range = FileRange { offset: 4096, length: 4096, total: 9000 };
@@ -193,16 +193,16 @@ fn what_is_kept_of_a_range_says_nothing_of_another_file() {
     let mut again = place.writer(range, Resume::Auto);
     assert_eq!(place.sent(range, &again.had()).3, 3 * 1024);
     drop(again);
-    // Somebody has begun anew: where those bytes were, is nothing now.
+    // Another transfer has started over: where those bytes were, there is nothing now.
     fs::remove_file(place.directory().join(WHOLE)).expect("removed");
-    let mut anew = place.writer(range, Resume::Auto);
-    assert_eq!(place.sent(range, &anew.had()).3, 0);
+    let mut restarted = place.writer(range, Resume::Auto);
+    assert_eq!(place.sent(range, &restarted.had()).3, 0);
     let (images, end, ..) = place.sent(range, &[]);
     for (at, image) in images.into_iter().enumerate() {
-        anew.accept(BufferNumber(at as u64 + 1), image, &mut free).expect("taken");
+        restarted.accept(BufferNumber(at as u64 + 1), image, &mut free).expect("taken");
     }
-    assert!(anew.finish(Some(&end), &Gate::default()).expect("stored").verified);
-    drop(anew);
+    assert!(restarted.finish(Some(&end), &CommitLatch::default()).expect("stored").verified);
+    drop(restarted);
     assert_eq!(place.whole()[4096..8192], place.content[4096..8192]);
 }
 
@@ -230,7 +230,9 @@ fn a_sender_writes_nothing_beside_its_range() {
                 stored.and_then(|_| writer.accept(BufferNumber(at as u64 + 1), image, &mut free));
         }
         let verified = stored.is_ok()
-            && writer.finish(Some(&end), &Gate::default()).is_ok_and(|outcome| outcome.verified);
+            && writer
+                .finish(Some(&end), &CommitLatch::default())
+                .is_ok_and(|outcome| outcome.verified);
         drop(writer);
         let now = place.whole();
         assert!(!verified && !place.directory().join(ranges::leaf(range)).exists(), "{what}");
@@ -245,7 +247,7 @@ fn a_sender_writes_nothing_beside_its_range() {
     for (at, image) in images.into_iter().enumerate() {
         writer.accept(BufferNumber(at as u64 + 1), image, &mut free).expect("it may be right");
     }
-    assert!(!writer.finish(Some(&end), &Gate::default()).expect("looked at").verified);
+    assert!(!writer.finish(Some(&end), &CommitLatch::default()).expect("looked at").verified);
     drop(writer);
     assert!(!place.directory().join(ranges::leaf(range)).exists());
 }

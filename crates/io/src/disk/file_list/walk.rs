@@ -1,5 +1,5 @@
-//! The walk through files and directories, entry by entry: it never holds more than one directory's
-//! names, and whoever copies it goes on from where it is.
+//! The walk through files and directories, entry by entry. It never holds more than one directory's
+//! names, and a copy of it continues from the same entry.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -17,11 +17,11 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{Argument, Entry, base_name};
 use crate::cancel::Cancel;
-use crate::disk::beneath;
 use crate::disk::exclude::Exclude;
-use crate::disk::found::{Found, tells_lengths};
+use crate::disk::safe_open;
 use crate::disk::staging;
-use crate::error::{Denial, Error, Unsendable, Warning, file_error, shown, shown_path};
+use crate::disk::stat::{FileStat, tells_lengths};
+use crate::error::{Error, RequestErrorKind, Unsendable, Warning, file_error, shown, shown_path};
 use crate::memory_budget::MemoryLease;
 use crate::options::{Only, Pass, Selection};
 
@@ -41,7 +41,7 @@ pub(super) struct Walk {
     /// The one item is this directory, and is not left whatever becomes of it meanwhile.
     root: Option<Arc<OwnedFd>>,
     lenient: bool,
-    /// The item that comes next.
+    /// The next item.
     item: usize,
     here: Option<Here>,
     /// Directories still to be walked, the next one last.
@@ -50,7 +50,7 @@ pub(super) struct Walk {
     links: HashMap<(u64, u64), u64>,
     entries: u64,
     counts: Counts,
-    /// Memory for what is held of names, and how many of one directory are held at once.
+    /// Memory for names, and how many names of one directory are held at once.
     memory: MemoryLease,
     most_children: usize,
 }
@@ -60,19 +60,19 @@ pub(super) struct Walk {
 enum Item {
     /// Under this name.
     Named(Vec<u8>),
-    /// Not it, but what is in it under these names.
+    /// Its contents, with these names.
     Contents(Vec<OsString>),
 }
 
-/// What a walk has come to.
+/// The counts of a walk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     /// Files, the stream among them; directories are not counted.
     pub(super) files: u64,
     pub(super) bytes: u64,
-    /// Those of them that take room.
+    /// Those of them that take space on a disk.
     pub(super) data_bytes: u64,
-    /// What was to be sent and cannot be read.
+    /// How many files cannot be read.
     pub(super) skipped: u64,
     warnings: Vec<Warning>,
     unworded: u64,
@@ -81,9 +81,9 @@ pub(super) struct Counts {
 /// A directory whose names are known.
 #[derive(Clone, Debug)]
 struct Here {
-    /// Keeps `path` good, if that is a handle's; what is in the directory is found from it.
+    /// Keeps `path` valid, if that is a handle's. The directory's files are found from it.
     handle: Arc<OwnedFd>,
-    /// Of an empty file in it one look tells all.
+    /// One stat of an empty file in it is enough.
     tells_lengths: bool,
     path: PathBuf,
     /// Under which it goes; of one that is not sent itself nothing.
@@ -112,7 +112,7 @@ impl Children {
 #[derive(Debug)]
 struct Child {
     name: Box<[u8]>,
-    /// Nothing if that cannot be found out.
+    /// `None` if that cannot be found.
     kind: Option<fs::FileType>,
 }
 
@@ -123,16 +123,16 @@ impl Child {
     }
 }
 
-/// What a name takes of memory beyond its bytes.
+/// Memory of a name beyond its bytes.
 const NAME_BYTES: u64 = 64;
-/// Of a directory that a client names so many names are held at once; behind them it is read again.
+/// The most names of a client's directory that are held at once. After them it is read again.
 const MOST_CHILDREN: usize = 1 << 16;
 const NO_MEMORY: &str = "there is no memory for the list of these files; ask for fewer at a time, \
                          or try again later";
 
 /// There is no memory for more names.
 pub(super) fn full() -> Error {
-    Error::Denied { what: Denial::Busy, why: NO_MEMORY.to_owned() }
+    Error::Denied { what: RequestErrorKind::Busy, why: NO_MEMORY.to_owned() }
 }
 
 /// A path that cannot be sent: what cannot be done, and why.
@@ -161,7 +161,7 @@ impl Walk {
                 None => base_name(path)?,
             };
             add(&name, path)?;
-            // What is named and is not there was mistyped.
+            // A named file that does not exist was mistyped.
             argument(path).map_err(|(what, source)| file_error(path, what, source))?;
             items.push((path.clone(), Item::Named(name)));
         }
@@ -197,13 +197,13 @@ impl Walk {
         Self { root: Some(root), memory, most_children: MOST_CHILDREN, ..self }
     }
 
-    /// So many names of one directory are held at once.
+    /// Holds so many names of one directory at once.
     #[cfg(test)]
     pub(super) fn hold_children(&mut self, most: usize) {
         self.most_children = most;
     }
 
-    /// Memory is taken for what is held from now on.
+    /// Takes memory for names.
     fn hold(&mut self, bytes: u64) -> Result<(), Error> {
         if self.memory.take(bytes) { Ok(()) } else { Err(full()) }
     }
@@ -220,7 +220,7 @@ impl Walk {
         Ok(())
     }
 
-    /// What it has come to since this was asked last.
+    /// The counts since the last call.
     pub(super) fn take_counts(&mut self) -> Counts {
         std::mem::take(&mut self.counts)
     }
@@ -234,7 +234,7 @@ impl Walk {
         self.items.iter().map(argument).collect()
     }
 
-    /// What is sent next, if anything is.
+    /// The next entry, if there is one.
     pub(super) fn next(&mut self) -> Result<Option<Entry>, Error> {
         loop {
             if self.cancel.is_cancelled() {
@@ -285,8 +285,8 @@ impl Walk {
                 self.todo.push((path, name));
                 Ok(None)
             }
-            Ok(metadata) if self.is_passed_over(&name, &Found::from(&metadata)) => Ok(None),
-            Ok(metadata) => self.content(name, &Found::from(&metadata)),
+            Ok(metadata) if self.is_passed_over(&name, &FileStat::from(&metadata)) => Ok(None),
+            Ok(metadata) => self.content(name, &FileStat::from(&metadata)),
             // It was there a moment ago.
             Err(unread) => self.unread(&path, name, unread),
         }
@@ -298,7 +298,7 @@ impl Walk {
         path: &Path,
         children: &[OsString],
     ) -> Result<Option<Entry>, Error> {
-        let handle = match beneath::open_directory(path) {
+        let handle = match safe_open::open_directory(path) {
             Ok(handle) => Arc::new(handle),
             Err(error) => return self.unread(path, Vec::new(), ("cannot be listed", error)),
         };
@@ -321,8 +321,8 @@ impl Walk {
     fn enter(&mut self, path: PathBuf, name: Vec<u8>) -> Result<Option<Entry>, Error> {
         let opened = self.handle(&name).and_then(|handle| {
             let (handle, path) = match handle {
-                Some(handle) => (Arc::clone(&handle), beneath::path_of(&handle)),
-                None => (Arc::new(beneath::open_directory(&path)?), path.clone()),
+                Some(handle) => (Arc::clone(&handle), safe_open::path_of(&handle)),
+                None => (Arc::new(safe_open::open_directory(&path)?), path.clone()),
             };
             Ok((self.children(&path, &[])?, path, handle))
         });
@@ -361,11 +361,11 @@ impl Walk {
         let Some(root) = &self.root else { return Ok(None) };
         let below = name.iter().position(|byte| *byte == b'/').map_or(name.len(), |at| at + 1);
         let below = name.get(below..).unwrap_or_default();
-        Ok(Some(Arc::new(beneath::directory(root.as_fd(), below)?)))
+        Ok(Some(Arc::new(safe_open::directory(root.as_fd(), below)?)))
     }
 
-    /// What is in a directory behind a name, sorted, the first of it if that is much; not all of it
-    /// once it is cancelled.
+    /// The contents of a directory after a name, sorted; only the first of them if they are many,
+    /// and not all once it is cancelled.
     fn children(&self, path: &Path, after: &[u8]) -> io::Result<Children> {
         let (mut list, mut memory, mut more) = (Vec::new(), self.memory.another(), false);
         let mut cut = |list: &mut Vec<Child>, memory: &mut MemoryLease| {
@@ -437,7 +437,7 @@ impl Walk {
         Ok(None)
     }
 
-    /// What a link leads to, in its place.
+    /// The target of a link, in its place.
     fn followed(
         &mut self,
         here: &mut Here,
@@ -445,7 +445,7 @@ impl Walk {
         name: Vec<u8>,
     ) -> Result<Option<Entry>, Error> {
         let found = fs::metadata(&path).and_then(|metadata| {
-            // Where one that cannot be read ends all, it must prove to be readable.
+            // Where an unreadable file ends the transfer, it must be opened as a test.
             if metadata.is_file() && !self.lenient {
                 File::open(&path)?;
             }
@@ -454,7 +454,7 @@ impl Walk {
         match found {
             Err(error) => return self.unread(&path, name, ("cannot be read", error)),
             Ok(metadata) if metadata.is_dir() => {
-                // Of contents, what they are in has no name here.
+                // The directory of contents has no name here.
                 let item = self.items.get(self.item.saturating_sub(1));
                 let unnamed = matches!(item, Some((_, Item::Contents(_))));
                 let parts = name.split(|byte| *byte == b'/').count() + usize::from(unnamed);
@@ -469,8 +469,8 @@ impl Walk {
                 let why = "it is a link to a pipe, a socket or a device";
                 return self.unsendable(&path, name, why);
             }
-            Ok(metadata) if self.is_passed_over(&name, &Found::from(&metadata)) => {}
-            Ok(metadata) => return self.content(name, &Found::from(&metadata)),
+            Ok(metadata) if self.is_passed_over(&name, &FileStat::from(&metadata)) => {}
+            Ok(metadata) => return self.content(name, &FileStat::from(&metadata)),
         }
         Ok(None)
     }
@@ -479,16 +479,16 @@ impl Walk {
         self.only.as_ref().is_none_or(|only| only.takes(name, directory))
     }
 
-    fn is_passed_over(&self, name: &[u8], found: &Found) -> bool {
+    fn is_passed_over(&self, name: &[u8], found: &FileStat) -> bool {
         let passes = |pass: &Pass| pass.passes(name, found.length, found.modified());
         self.pass.as_ref().is_some_and(passes)
     }
 
-    /// What is known of a file found in a tree. Where one that cannot be read ends all, it must
-    /// prove to be readable before anything is sent.
-    fn examine(&self, here: &Here, leaf: &[u8]) -> io::Result<Found> {
+    /// The stat of a file in a tree. Where an unreadable file ends the transfer, it is opened as a
+    /// test before anything is sent.
+    fn examine(&self, here: &Here, leaf: &[u8]) -> io::Result<FileStat> {
         let stat = match self.lenient {
-            true => beneath::status(&here.handle, leaf)?.ok_or(io::ErrorKind::NotFound)?,
+            true => safe_open::status(&here.handle, leaf)?.ok_or(io::ErrorKind::NotFound)?,
             false => {
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 let leaf = OsStr::from_bytes(leaf);
@@ -496,14 +496,14 @@ impl Walk {
                 rustix::fs::fstat(file)?
             }
         };
-        Found::try_from(&stat).map_err(|()| io::Error::other("it is no longer a file"))
+        FileStat::try_from(&stat).map_err(|()| io::Error::other("it is no longer a file"))
     }
 
     /// A file found in a tree, which may be another name of one that was found before.
     fn file(
         &mut self,
         name: Vec<u8>,
-        found: &Found,
+        found: &FileStat,
         tells_lengths: bool,
     ) -> Result<Option<Entry>, Error> {
         if self.is_passed_over(&name, found) {
@@ -522,7 +522,7 @@ impl Walk {
         Ok(entry.map(|entry| Entry { empty, ..entry }))
     }
 
-    fn content(&mut self, name: Vec<u8>, found: &Found) -> Result<Option<Entry>, Error> {
+    fn content(&mut self, name: Vec<u8>, found: &FileStat) -> Result<Option<Entry>, Error> {
         let entry = self.entry(Kind::File, name, found.length)?;
         let on_disk = found.on_disk.min(found.length);
         self.counts.data_bytes += if entry.is_some() { on_disk } else { 0 };
@@ -550,8 +550,8 @@ impl Walk {
         Ok(Some(entry))
     }
 
-    /// Something in a directory that cannot be read: it is left out, of which the receiver hears if
-    /// its name can be told, or ends all.
+    /// An entry of a directory that cannot be read. It ends the transfer, or is left out. Then the
+    /// receiver is notified if its name can be sent.
     fn unread(
         &mut self,
         path: &Path,
@@ -594,7 +594,7 @@ impl Walk {
 }
 
 impl Counts {
-    /// What was skipped and why, for the user; once.
+    /// The skipped files and why, for the user; once.
     pub(super) fn take_warnings(&mut self) -> Vec<Warning> {
         let mut warnings = std::mem::take(&mut self.warnings);
         let more = std::mem::take(&mut self.unworded);
@@ -603,7 +603,7 @@ impl Counts {
     }
 }
 
-/// What a directory takes of memory until it is walked.
+/// Memory of a directory until it is walked.
 fn directory_cost(path: &Path, name: &[u8]) -> u64 {
     path.as_os_str().len() as u64 + name.len() as u64 + NAME_BYTES
 }
@@ -617,8 +617,7 @@ fn special(kind: fs::FileType) -> &'static str {
     }
 }
 
-/// Whether a link leads to one of the directories that it was found in, of which there are fewer
-/// than `parts`.
+/// Whether a link leads to one of the directories above it, of which there are fewer than `parts`.
 fn leads_up(link: &Path, to: &Metadata, parts: usize) -> bool {
     let above = link.ancestors().skip(1).take(parts.saturating_sub(1));
     let is_it = |path: &Path| {
@@ -627,7 +626,7 @@ fn leads_up(link: &Path, to: &Metadata, parts: usize) -> bool {
     above.into_iter().any(is_it)
 }
 
-/// What an argument is: a directory, or a file that can be read.
+/// The type of an argument: a directory, or a file that can be read.
 fn argument(path: &Path) -> Result<Metadata, Unread> {
     let cannot = |source| ("cannot be sent", source);
     let metadata = fs::metadata(path).map_err(cannot)?;

@@ -1,4 +1,4 @@
-//! What is open of an entry, and how it is read.
+//! The open file of an entry, and how it is read.
 
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read};
@@ -15,15 +15,15 @@ use crate::error::{Error, file_error};
 /// Permissions under which a stream arrives.
 const STREAM_MODE: u32 = 0o644;
 
-/// After so many bytes it is the turn of whoever waits for the processor: the thread that sends
-/// has next to nothing to do, and much depends on when it does it (`docs/decisions/data-path.md`).
+/// After so many bytes the thread yields the processor: the sending thread has next to nothing to
+/// do, and much depends on when it does it (`docs/decisions/data-path.md`).
 const PART: usize = 128 << 10;
 
-/// What was read of an entry.
+/// The content of an extent.
 pub(super) struct Content {
     /// Bytes, holes included.
     pub(super) length: usize,
-    /// What of them is in the data, if there are holes.
+    /// The pieces with data, if there are holes.
     pub(super) pieces: Option<Vec<Piece>>,
     /// The entry ends with them.
     pub(super) last: bool,
@@ -49,12 +49,12 @@ impl std::fmt::Debug for Stream {
 }
 
 impl OpenFile {
-    /// Whether it takes less room than its length says.
+    /// Whether it takes less space than its length.
     pub(super) fn is_sparse(&self) -> bool {
         self.metadata.blocks().saturating_mul(512) < self.metadata.len()
     }
 
-    /// What has become of it since it was opened, as far as its length and time tell.
+    /// Its change since it was opened, as far as its length and time show it.
     pub(super) fn change(&self) -> io::Result<Option<Change>> {
         let (now, was) = (self.file.metadata()?, &self.metadata);
         if now.len() != was.len() {
@@ -69,7 +69,7 @@ impl OpenFile {
     }
 }
 
-/// In what a file is not what it was when it was found.
+/// The difference of a file from the one that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Length {
@@ -78,7 +78,7 @@ pub(super) enum Change {
     },
     /// Its time of modification alone.
     Time,
-    /// Its length says nothing of what can be read.
+    /// Its length says nothing about its content.
     Endless,
     /// It is no file any more.
     Kind,

@@ -1,4 +1,4 @@
-//! Where entries are found, and what is told of them besides their bytes.
+//! The directories of entries, and the attributes that are sent of them.
 
 use std::fs::File;
 use std::io;
@@ -14,9 +14,9 @@ use super::SourceReader;
 use super::open::{Change, OpenFile, changed, stream_attributes};
 use crate::disk::attributes::FileTimes;
 use crate::disk::file_list::{Entry, Place};
-use crate::disk::found::{Found, tells_lengths};
 use crate::disk::layout::entry_bytes;
-use crate::disk::{beneath, extras};
+use crate::disk::stat::{FileStat, tells_lengths};
+use crate::disk::{extras, safe_open};
 use crate::error::{Error, Warning, file_error, shown_path};
 use crate::options::Extras;
 
@@ -30,8 +30,8 @@ pub(super) struct Parent {
 }
 
 impl SourceReader {
-    /// Opens an entry that begins, if what is told of it decides how much room it takes: how many
-    /// bytes more than its name. Why it cannot be opened, is told when it is to be read.
+    /// Opens the next entry, if its attributes decide how much room it takes. Returns the bytes
+    /// beyond its name. An error of the opening is reported when the entry is read.
     pub(super) fn describe(&mut self, entry: &Entry) -> usize {
         if self.extras == Extras::default() || entry.kind == Kind::Stream {
             return 0;
@@ -45,7 +45,7 @@ impl SourceReader {
         bytes
     }
 
-    /// Opens an entry, and says what the receiver is to know of it.
+    /// Opens an entry, and returns its attributes for the receiver.
     pub(super) fn open(&mut self, entry: &Entry) -> Result<Attributes, Error> {
         if let Some(described) = self.progress.described.take() {
             return described;
@@ -80,7 +80,7 @@ impl SourceReader {
                 if !metadata.is_file() {
                     return Err(changed(&place.path(), Change::Kind));
                 }
-                // What was added is not sent, where that is allowed.
+                // Appended data are not sent, where changes are allowed.
                 let now = metadata.len();
                 if now < length || (now > length && !list.inner.allows_changes) {
                     return Err(changed(&place.path(), Change::Length { was: length, now }));
@@ -100,7 +100,8 @@ impl SourceReader {
         })
     }
 
-    /// What is told of an entry if it is asked for; what cannot be is told the user.
+    /// The extra attributes of an entry, if requested. The user is warned of those that cannot be
+    /// sent.
     fn more(
         &mut self,
         entry: &Entry,
@@ -113,7 +114,7 @@ impl SourceReader {
             more.owner = Some(self.accounts.owner(uid, gid));
         }
         let Some(file) = file else { return more };
-        // Beside a full data area, so that packing never sticks.
+        // Beside a full data area, so that packing never stops.
         let taken = entry_bytes(Some(entry.name.len()), true) + TRAILER_BYTES + more.encoded_len();
         let room = (self.layout.table_bytes() as usize).saturating_sub(taken);
         let (xattrs, untold) = extras::read(self.extras, file, room.min(usize::from(u16::MAX)));
@@ -129,7 +130,7 @@ impl SourceReader {
         let read = match place {
             Place::Argument(_) => Err(io::ErrorKind::InvalidInput.into()),
             Place::Beneath { argument, name } => {
-                self.enter(argument).and_then(|root| beneath::link(root.as_fd(), name))
+                self.enter(argument).and_then(|root| safe_open::link(root.as_fd(), name))
             }
         };
         let cannot = |e| file_error(&place.path(), "cannot be read", e);
@@ -139,7 +140,7 @@ impl SourceReader {
             return Err(changed(&place.path(), Change::Length { was, now }));
         }
         if target.len() > self.layout.data_bytes().min(MAX_TARGET) {
-            return Err(cannot(io::Error::other("its target is longer than can be told")));
+            return Err(cannot(io::Error::other("its target is too long to be sent")));
         }
         self.progress.target = Some(target);
         let more = self.more(entry, place, (stat.st_uid, stat.st_gid), None);
@@ -158,13 +159,13 @@ impl SourceReader {
             Place::Argument(path) => File::open(path),
             Place::Beneath { .. } if self.list.inner.follow => open_followed(&place.path()),
             Place::Beneath { argument, name } => {
-                let leaf = beneath::split(name).1;
-                beneath::file(self.parent(argument, name)?.handle.as_fd(), leaf)
+                let leaf = safe_open::split(name).1;
+                safe_open::file(self.parent(argument, name)?.handle.as_fd(), leaf)
             }
         }
     }
 
-    /// What is told of an empty file that needs no opening.
+    /// The times and mode of an empty file that needs no opening.
     fn nothing_to_read(&mut self, entry: &Entry, place: &Place<'_>) -> Option<FileTimes> {
         if entry.length > 0 || self.plain || self.extras != Extras::default() {
             return None;
@@ -173,20 +174,20 @@ impl SourceReader {
         if entry.empty.is_some() || !self.list.inner.lenient || self.list.inner.follow {
             return entry.empty;
         }
-        // What goes wrong here goes wrong again when it is opened, and is told then.
+        // An error here happens again when the file is opened, and is reported then.
         let parent = self.parent(argument, name).ok().filter(|parent| parent.tells_lengths)?;
-        let stat = beneath::status(&parent.handle, beneath::split(name).1).ok()??;
-        Found::try_from(&stat).ok()?.of_empty()
+        let stat = safe_open::status(&parent.handle, safe_open::split(name).1).ok()??;
+        FileStat::try_from(&stat).ok()?.of_empty()
     }
 
     /// The directory in which an entry is; kept, since neighbours come together.
     fn parent(&mut self, argument: &Path, name: &[u8]) -> io::Result<&Parent> {
-        let name = beneath::split(name).0;
+        let name = safe_open::split(name).0;
         let kept = self.parent.take().filter(|kept| kept.argument == argument && kept.name == name);
         let kept = match kept {
             Some(kept) => kept,
             None => {
-                let handle = beneath::directory(self.enter(argument)?.as_fd(), name)?;
+                let handle = safe_open::directory(self.enter(argument)?.as_fd(), name)?;
                 let (argument, name) = (argument.to_path_buf(), name.to_vec());
                 Parent { argument, name, tells_lengths: tells_lengths(&handle), handle }
             }
@@ -196,12 +197,12 @@ impl SourceReader {
 
     fn open_directory(&mut self, place: &Place<'_>) -> io::Result<OwnedFd> {
         match place {
-            Place::Argument(path) => beneath::open_directory(path),
+            Place::Argument(path) => safe_open::open_directory(path),
             Place::Beneath { .. } if self.list.inner.follow => {
-                beneath::open_directory(&place.path())
+                safe_open::open_directory(&place.path())
             }
             Place::Beneath { argument, name } => {
-                beneath::directory(self.enter(argument)?.as_fd(), name)
+                safe_open::directory(self.enter(argument)?.as_fd(), name)
             }
         }
     }
@@ -211,7 +212,7 @@ impl SourceReader {
         let kept = self.tree.take().filter(|(path, _)| path == argument);
         let kept = match kept {
             Some(kept) => kept,
-            None => (argument.to_path_buf(), beneath::open_directory(argument)?),
+            None => (argument.to_path_buf(), safe_open::open_directory(argument)?),
         };
         Ok(&self.tree.insert(kept).1)
     }

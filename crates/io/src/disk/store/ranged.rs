@@ -1,9 +1,8 @@
-//! A range of a file, in the file itself: others write to the same one, each at its own place.
+//! A range of a file, in the file itself: others write to the same one, each to its own range.
 //!
 //! The destination is the directory of the ranges (`ranges`), in which the file lies under its own
-//! name. The temporary of a range is another name of it, and that it is whole is told by a third
-//! one, so nothing of what is kept for the next transfer, and of the order in which things reach
-//! the disk, is different from a file of its own.
+//! name. The temporary of a range is another name of it, and a third name shows that it is whole.
+//! So the partial directory and the order of writes are the same as for a whole file.
 
 use std::fs::File;
 use std::io;
@@ -12,13 +11,13 @@ use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::Store;
-use crate::disk::beneath;
-use crate::disk::holes::Span;
-use crate::disk::keep::record::Stamp;
 use crate::disk::ranges::WHOLE;
+use crate::disk::resume::record::Stamp;
+use crate::disk::safe_open;
+use crate::disk::sparse::Span;
 
 impl Store {
-    /// Where a part is in the file that is written to.
+    /// The place of a part in the file that is written to.
     pub(super) fn in_file<'a>(&self, span: Span<'a>) -> Span<'a> {
         let before = self.range.map_or(0, |range| range.offset);
         Span { offset: span.offset.saturating_add(before), ..span }
@@ -31,7 +30,7 @@ impl Store {
         let staging = &*self.staging_handle()?;
         // It may be that of a file that was there before this one.
         let other = |stat: &Stat| (stat.st_dev, stat.st_ino) != (shared.st_dev, shared.st_ino);
-        if beneath::status(staging, slot.as_bytes())?.as_ref().is_some_and(other) {
+        if safe_open::status(staging, slot.as_bytes())?.as_ref().is_some_and(other) {
             rustix::fs::unlinkat(staging, &slot, AtFlags::empty())?;
         }
         match rustix::fs::linkat(&root, WHOLE, staging, &slot, AtFlags::empty()) {
@@ -42,8 +41,8 @@ impl Store {
         Ok(rustix::fs::openat(staging, &slot, flags, Mode::empty())?.into())
     }
 
-    /// What a file is known by in the journal; of a range the times and the length of the whole
-    /// say nothing, since others write to it, but it must be that one: a range is read again.
+    /// The stamp of a file in the journal. The times and the length of a file with ranges mean
+    /// nothing, since others write to it, but the inode must be the same: a range is read again.
     pub(crate) fn stamp_of(&self, stamp: Stamp) -> Option<Stamp> {
         let Some(range) = self.range else { return Some(stamp) };
         let inode = self.shared().ok()?.st_ino;
@@ -53,7 +52,7 @@ impl Store {
     }
 
     fn shared(&self) -> io::Result<Stat> {
-        let stat = beneath::status(&self.root, WHOLE.as_bytes())?;
-        stat.filter(beneath::is_file).ok_or_else(|| io::ErrorKind::NotFound.into())
+        let stat = safe_open::status(&self.root, WHOLE.as_bytes())?;
+        stat.filter(safe_open::is_file).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }

@@ -1,8 +1,8 @@
-//! The thread that reads ahead, in order: what is wanted, and a few buffers more.
+//! The reading thread: it reads ahead in order, a few buffers more than requested.
 //!
-//! Memory that was used last is used first, and no more is read ahead than has shown to be of use:
-//! what was read long before it is sent is no longer in the processor's caches (`docs/decisions/
-//! data-path.md`).
+//! Memory that was used last is used first, and no more is read ahead than has shown to help: data
+//! that were read long before they are sent are no longer in the processor's caches
+//! (`docs/decisions/data-path.md`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
 use super::{Fill, Reader, spawn};
-use crate::disk::had::Had;
+use crate::cpu_usage::{ThreadCpu, ThreadCpuReporter};
+use crate::disk::have_list::HaveList;
 use crate::disk::layout::Layout;
 use crate::error::Error;
-use crate::processor::{Heard, Teller};
 use crate::progress::At;
 
-/// Buffers that are read beyond what is wanted, at first.
+/// Buffers that are read beyond the requested ones, at first.
 const AHEAD: u64 = 4;
-/// What was wanted for so long before it was there was not read far enough ahead.
+/// A buffer that was waited for this long was not read far enough ahead.
 const LONG: Duration = Duration::from_millis(10);
 
 /// A buffer to be supplied to the sending machine.
@@ -49,15 +49,15 @@ pub(crate) struct Supply {
 pub(crate) struct SourceThread {
     commands: SyncSender<ReadCommand>,
     answers: Receiver<Result<Read, Error>>,
-    /// Raised by a restart; what is older is no longer read.
+    /// Raised by a restart. Older buffers are no longer read.
     epoch: Arc<AtomicU64>,
     layout: Layout,
-    had: Arc<Had>,
+    had: Arc<HaveList>,
     /// Read, in order, and not wanted yet.
     ahead: VecDeque<Supply>,
     /// Memory without work: the source has ended, or enough is read ahead.
     idle: Vec<Buffer>,
-    /// Buffers that are read beyond what is wanted.
+    /// Buffers that are read beyond the requested ones.
     further: u64,
     /// Since when something is wanted that is not read yet.
     starved: Option<Instant>,
@@ -66,14 +66,14 @@ pub(crate) struct SourceThread {
     supplied: u64,
     next: u64,
     ended: bool,
-    processor: Heard,
+    processor: ThreadCpu,
 }
 
 #[derive(Debug)]
 struct ReadCommand {
     epoch: u64,
     layout: Layout,
-    had: Arc<Had>,
+    had: Arc<HaveList>,
     number: BufferNumber,
     buffer: Buffer,
 }
@@ -83,7 +83,7 @@ struct Read {
     epoch: u64,
     number: BufferNumber,
     buffer: Buffer,
-    /// Nothing if it was not read: the source had ended, or a restart made it void.
+    /// None if it was not read: the source had ended, or a restart made it void.
     fill: Option<(Fill, At, Option<End>)>,
 }
 
@@ -102,10 +102,10 @@ impl SourceThread {
         let (outbox, answers) = sync_channel(room + 1);
         let epoch = Arc::new(AtomicU64::new(0));
         let current = Arc::clone(&epoch);
-        let processor = Heard::default();
-        let teller = processor.teller();
+        let processor = ThreadCpu::default();
+        let reporter = processor.reporter();
         spawn("netblt-read", move || {
-            read_loop((reader, teller), &inbox, &outbox, &current, &waker);
+            read_loop((reader, reporter), &inbox, &outbox, &current, &waker);
         })?;
         let mut this = Self {
             commands,
@@ -133,7 +133,7 @@ impl SourceThread {
         self.read_on();
     }
 
-    /// The next buffer that is wanted and there. An error comes once, as soon as it is known, and
+    /// The next requested buffer, if it is there. An error comes once, as soon as it is known, and
     /// nothing after it.
     pub(crate) fn poll(&mut self) -> Result<Option<Supply>, Error> {
         while let Ok(answer) = self.answers.try_recv() {
@@ -168,8 +168,8 @@ impl SourceThread {
         }
     }
 
-    /// Whether a buffer is wanted that is not read yet, if that is new. Where it was so for long,
-    /// twice as much is read ahead from now on.
+    /// Whether a requested buffer is missing, if that is new. After a long wait, twice as much is
+    /// read ahead from now on.
     pub(crate) fn watch(&mut self, now: Instant) -> Option<bool> {
         let starves = self.supplied < self.wanted && self.ahead.is_empty() && !self.ended;
         let since = self.starved;
@@ -200,7 +200,7 @@ impl SourceThread {
         self.read_on();
     }
 
-    /// Has as much read as is to be.
+    /// Requests reads as far ahead as is allowed.
     fn read_on(&mut self) {
         let epoch = self.epoch.load(Ordering::Relaxed);
         while !self.ended
@@ -209,13 +209,13 @@ impl SourceThread {
         {
             let number = BufferNumber(self.next);
             self.next += 1;
-            // It fails only when the thread is gone, and that was said in its last answer.
+            // It fails only when the thread is gone, which its last answer has reported.
             let (layout, had) = (self.layout, Arc::clone(&self.had));
             let _ = self.commands.try_send(ReadCommand { epoch, layout, had, number, buffer });
         }
     }
 
-    /// Nothing is read until [`Self::restart`]; what was is void.
+    /// Nothing is read until [`Self::restart`]. Buffers that were read are void.
     pub(crate) fn halt(&mut self) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         (self.wanted, self.supplied, self.ended) = (0, 0, true);
@@ -223,10 +223,9 @@ impl SourceThread {
         self.idle.extend(ahead.into_iter().map(|supply| supply.buffer));
     }
 
-    /// Starts over from buffer 1, for a receiver that has this already. Buffers that the machine
-    /// still holds are to be released as always. Whether the source can be read again,
-    /// [`Self::poll`] tells.
-    pub(crate) fn restart(&mut self, layout: Layout, had: Arc<Had>) {
+    /// Starts over from buffer 1, for a receiver with this HAVE. The machine still releases its
+    /// buffers as always. [`Self::poll`] reports whether the source can be read again.
+    pub(crate) fn restart(&mut self, layout: Layout, had: Arc<HaveList>) {
         self.halt();
         self.processor.restart();
         (self.layout, self.had) = (layout, had);
@@ -238,14 +237,14 @@ impl SourceThread {
 // A dropped `SourceThread` does not wait for its thread, which may be in a read of a terminal or a
 // pipe that never ends; it owns nothing but open files.
 fn read_loop(
-    (mut reader, mut teller): (impl Reader, Teller),
+    (mut reader, mut reporter): (impl Reader, ThreadCpuReporter),
     inbox: &Receiver<ReadCommand>,
     outbox: &SyncSender<Result<Read, Error>>,
     current: &AtomicU64,
     waker: &impl Fn(),
 ) {
     let (mut reading, mut ended) = (0, false);
-    teller.tell();
+    reporter.report();
     while let Ok(ReadCommand { epoch, layout, had, number, mut buffer }) = inbox.recv() {
         let stale = epoch != current.load(Ordering::Relaxed);
         let answer = (|| {
@@ -264,7 +263,7 @@ fn read_loop(
             let end = if ended { reader.end() } else { None };
             Ok(Some((fill, reader.at(), end)))
         })();
-        teller.tell();
+        reporter.report();
         let failed = answer.is_err();
         let answer = answer.map(|fill| Read { epoch, number, buffer, fill });
         if outbox.send(answer).is_err() {

@@ -9,16 +9,16 @@ use std::thread;
 use netblt_proto::config::Role;
 use netblt_proto::units::Rate;
 
-use super::watch::PLAYED;
+use super::cpu_watch::PLAYED;
 use super::*;
 use crate::{Cancel, Destination, Observer, Progress, Rendezvous, Source, Ticket, Warning};
 
 #[test]
 fn as_many_as_both_take() {
-    assert_eq!(told("netblt receive lanes=4"), Some(4));
-    assert_eq!(told("netblt serve lanes=7"), Some(7));
-    assert_eq!(told("netblt 0.1.0"), None);
-    for (own, told, agreed_on) in [
+    assert_eq!(from_client_string("netblt receive lanes=4"), Some(4));
+    assert_eq!(from_client_string("netblt serve lanes=7"), Some(7));
+    assert_eq!(from_client_string("netblt 0.1.0"), None);
+    for (own, theirs, agreed_on) in [
         (4, Some(8), Some(4)),
         (8, Some(2), Some(2)),
         (8, Some(u64::MAX), Some(8)),
@@ -27,7 +27,7 @@ fn as_many_as_both_take() {
         (8, Some(0), None),
         (8, None, None),
     ] {
-        assert_eq!(agreed(own, told), agreed_on);
+        assert_eq!(agreed(own, theirs), agreed_on);
     }
 }
 
@@ -36,16 +36,16 @@ fn one_lane_where_there_can_be_no_more() {
     let mut options = Options { lanes: Choice::Most(200), ..Options::default() };
     assert_eq!(asked(&options, Some(true)), MAX_LANES);
     assert_eq!(asked(&options, None), 1, "a branch");
-    options.client = Some("somebody".to_owned());
+    options.client = Some("a client".to_owned());
     assert_eq!(asked(&options, Some(true)), 1);
-    options.asked.request = vec![1];
+    options.server_request.request = vec![1];
     assert_eq!(asked(&options, Some(false)), MAX_LANES, "files of a server");
     let plain = Options { lanes: Choice::Most(4), ..Options::new(Wire::Rfc998) };
     assert_eq!(asked(&plain, Some(true)), 1);
 }
 
 #[test]
-fn what_lanes_count_is_told_of_the_whole() {
+fn the_summary_counts_all_lanes() {
     let one = Stats {
         data_packets_sent: 5,
         repair_packets_sent: 4,
@@ -65,11 +65,11 @@ fn what_lanes_count_is_told_of_the_whole() {
 }
 
 thread_local! {
-    /// What trials advised on this thread at each look, and how many lanes there were then.
+    /// The advice at each look on this thread, and the number of lanes then.
     pub(super) static ADVISED: RefCell<Vec<(Advice, usize)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// One end: where it listens it tells the ticket, and it looks when a trial has ended.
+/// One end. A listening one passes on the ticket, and both look when a trial has ended.
 struct Watched {
     tickets: Sender<Ticket>,
     ended: Arc<AtomicBool>,
@@ -96,7 +96,7 @@ fn back() -> bool {
     ADVISED.with_borrow(|all| all.iter().any(|(advice, _)| matches!(advice, Advice::Back(_))))
 }
 
-/// Bytes that tell where they are: a second of them more once lanes were closed, 30 at most.
+/// Bytes that show their offset: one more second of them after lanes were closed, 30 at most.
 struct Endless {
     at: u64,
     ended: Arc<AtomicBool>,
@@ -195,8 +195,7 @@ fn a_receiver_closes_the_lanes_that_bring_nothing_and_all_arrives() {
     comes_and_goes(false);
 }
 
-/// Where there are no sockets for them, images have places all the same: the other end has been
-/// told of lanes.
+/// Images have places also where there are no sockets for lanes: the other end expects lanes.
 #[test]
 fn without_sockets_there_are_no_lanes() {
     let config = Config::new(Wire::Sealed, Role::Receiver);
@@ -207,11 +206,11 @@ fn without_sockets_there_are_no_lanes() {
     }
 }
 
-/// Without sockets, and with so many lanes for all who share it.
-fn making(auto: bool, active: bool, left: usize) -> Arc<Making> {
+/// Without sockets, and with so many lanes for all transfers together.
+fn making(auto: bool, active: bool, left: usize) -> Arc<LaneFactory> {
     let waker = Poller::new().expect("one").waker();
     let (clock, left) = (Clock::start(), Arc::new(AtomicUsize::new(left)));
-    Arc::new(Making { own: 4, auto, active, sockets: None, clock, waker, left })
+    Arc::new(LaneFactory { own: 4, auto, active, sockets: None, clock, waker, left })
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! A lane's thread: one socket, one machine, and the channel to the main one. It knows nothing of
-//! files; what it is handed are images and empty buffers.
+//! files, only images and empty buffers.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -15,31 +15,31 @@ use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
 
-use super::board::Board;
+use super::shared_stats::SharedStats;
 use crate::error::Error;
 use crate::net::connections::Oversize;
 use crate::net::dialer::Dialer;
-use crate::net::driver::{self, Application, Feed};
-use crate::net::host::Host;
-use crate::net::wait::Waker;
+use crate::net::event_loop::{self, Application, Feed};
+use crate::net::io_context::IoContext;
+use crate::net::poller::Waker;
 
-/// What the main thread tells a lane's.
+/// A command of the main thread to a lane's.
 #[derive(Debug)]
-pub(super) enum ToLane {
+pub(super) enum LaneCommand {
     /// A sender's image, or a receiver's empty buffer.
     Buffer(Buffer),
-    /// Go on, or pause.
+    /// Pause or resume.
     Steer(Steering),
 }
 
-/// What a lane's thread tells.
+/// An event of a lane's thread.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum LaneEvent {
     /// The other end has an empty buffer.
     Wanted,
     /// A sender's buffer, accepted.
     Accepted(Buffer),
-    /// One of which that is not known: the lane is about to be lost.
+    /// A buffer that may have arrived or not: the lane is about to be lost.
     Unsure(Buffer),
     /// A receiver's buffer, full.
     Full(Buffer),
@@ -47,17 +47,17 @@ pub(crate) enum Said {
     Empty(Buffer),
     /// The lane is open.
     Open,
-    /// It is over; nothing follows.
-    Over(Box<Last>),
+    /// It has ended. Nothing follows.
+    Over(Box<LaneResult>),
 }
 
-/// What is left of a lane.
+/// The result of a lane.
 #[derive(Debug)]
-pub(crate) struct Last {
-    /// What its machine counted.
+pub(crate) struct LaneResult {
+    /// The counts of its machine.
     pub(super) stats: Stats,
-    /// What it was told since it ended: nothing is lost on the way.
-    pub(super) inbox: Receiver<ToLane>,
+    /// Commands since it ended, so that no buffer is lost.
+    pub(super) commands_left: Receiver<LaneCommand>,
 }
 
 /// The client of a lane's machine.
@@ -65,14 +65,14 @@ pub(crate) struct Last {
 pub(super) struct LaneThread {
     pub(super) at: usize,
     pub(super) sends: bool,
-    pub(super) inbox: Receiver<ToLane>,
-    pub(super) outbox: Sender<(usize, Said)>,
+    pub(super) commands_left: Receiver<LaneCommand>,
+    pub(super) outbox: Sender<(usize, LaneEvent)>,
     /// The main thread's.
     pub(super) waker: Waker,
-    pub(super) board: Arc<Board>,
+    pub(super) shared_stats: Arc<SharedStats>,
     /// Buffers that the other end wants.
     pub(super) wanted: VecDeque<BufferNumber>,
-    /// Since when nothing was heard.
+    /// Since when nothing has arrived.
     pub(super) silent: Option<Instant>,
     pub(super) over: bool,
 }
@@ -80,11 +80,11 @@ pub(super) struct LaneThread {
 type Flow = ControlFlow<()>;
 
 impl LaneThread {
-    /// Until the lane is over.
-    pub(super) fn run(mut self, end: Endpoint, mut host: Host) {
+    /// Runs until the lane has ended.
+    pub(super) fn run(mut self, end: Endpoint, mut host: IoContext) {
         let mut connection = Dialer::of(end);
-        // What fails here fails this lane, and the transfer goes on with the others.
-        let failed = driver::run(&mut connection, &mut self, &mut host).is_err();
+        // An error here ends this lane, and the transfer goes on with the others.
+        let failed = event_loop::run(&mut connection, &mut self, &mut host).is_err();
         let now = host.clock.now();
         if failed && let Some(end) = connection.lane() {
             end.forget(now, LOST);
@@ -93,12 +93,12 @@ impl LaneThread {
             }
         }
         let stats = connection.view().map(|end| end.stats(now)).unwrap_or_default();
-        let Self { inbox, outbox, at, waker, .. } = self;
-        let _ = outbox.send((at, Said::Over(Box::new(Last { stats, inbox }))));
+        let Self { commands_left, outbox, at, waker, .. } = self;
+        let _ = outbox.send((at, LaneEvent::Over(Box::new(LaneResult { stats, commands_left }))));
         waker.wake();
     }
 
-    fn say(&self, said: Said) {
+    fn say(&self, said: LaneEvent) {
         // The main thread is gone only when the transfer is.
         let _ = self.outbox.send((self.at, said));
         self.waker.wake();
@@ -108,13 +108,13 @@ impl LaneThread {
         match event {
             Event::Wanted(number) => {
                 self.wanted.push_back(number);
-                self.say(Said::Wanted);
+                self.say(LaneEvent::Wanted);
             }
-            Event::Released(_, buffer) if end.is_closing() => self.say(Said::Unsure(buffer)),
-            Event::Released(_, buffer) => self.say(Said::Accepted(buffer)),
-            Event::Filled(_, buffer) => self.say(Said::Full(buffer)),
-            Event::Returned(buffer) => self.say(Said::Empty(buffer)),
-            Event::Opened { .. } => self.say(Said::Open),
+            Event::Released(_, buffer) if end.is_closing() => self.say(LaneEvent::Unsure(buffer)),
+            Event::Released(_, buffer) => self.say(LaneEvent::Accepted(buffer)),
+            Event::Filled(_, buffer) => self.say(LaneEvent::Full(buffer)),
+            Event::Returned(buffer) => self.say(LaneEvent::Empty(buffer)),
+            Event::Opened { .. } => self.say(LaneEvent::Open),
             Event::Silent => self.silent = Some(now),
             Event::Answering => self.silent = None,
             Event::Closed(_) => return ControlFlow::Break(()),
@@ -124,7 +124,7 @@ impl LaneThread {
     }
 }
 
-/// So much longer than the main connection a lane may be silent.
+/// How much longer than the main connection a lane may be silent.
 const PATIENCE: Duration = Duration::from_secs(1);
 const LOST: &str = "the lane is given up";
 
@@ -132,21 +132,21 @@ impl Application for LaneThread {
     type Key = ();
     type Outcome = ();
 
-    fn turn(&mut self, _: Instant) -> ControlFlow<(), Feed> {
+    fn on_tick(&mut self, _: Instant) -> ControlFlow<(), Feed> {
         ControlFlow::Continue(Feed::All)
     }
 
-    fn feed(&mut self, now: Instant, (): (), end: &mut Endpoint) -> Flow {
+    fn on_ready(&mut self, now: Instant, (): (), end: &mut Endpoint) -> Flow {
         loop {
-            match self.inbox.try_recv() {
-                Ok(ToLane::Buffer(buffer)) if !self.sends => end.offer(now, buffer),
-                Ok(ToLane::Buffer(buffer)) => match self.wanted.pop_front() {
+            match self.commands_left.try_recv() {
+                Ok(LaneCommand::Buffer(buffer)) if !self.sends => end.offer(now, buffer),
+                Ok(LaneCommand::Buffer(buffer)) => match self.wanted.pop_front() {
                     Some(number) => end.supply(now, number, buffer, false),
-                    None => self.say(Said::Unsure(buffer)),
+                    None => self.say(LaneEvent::Unsure(buffer)),
                 },
-                Ok(ToLane::Steer(steering)) => _ = end.steer(now, steering),
+                Ok(LaneCommand::Steer(steering)) => _ = end.steer(now, steering),
                 Err(TryRecvError::Empty) => break,
-                // The transfer is over, and so is the lane.
+                // The transfer has ended, and so has the lane.
                 Err(TryRecvError::Disconnected) => {
                     self.over = true;
                     break;
@@ -154,16 +154,16 @@ impl Application for LaneThread {
             }
         }
         let silent = self.silent.is_some_and(|since| now.since(since) >= PATIENCE);
-        if self.over || silent && !self.board.is_silent() {
+        if self.over || silent && !self.shared_stats.is_silent() {
             self.silent = None;
             end.forget(now, LOST);
             return ControlFlow::Continue(());
         }
         if !self.sends {
-            self.board.tell_came(end.moved().0);
+            self.shared_stats.tell_came(end.moved().0);
         } else if let Some(tally) = end.tally(now) {
-            self.board.tell(&tally);
-            self.board.share().into_iter().for_each(|share| end.be_led(share));
+            self.shared_stats.tell(&tally);
+            self.shared_stats.share().into_iter().for_each(|share| end.be_led(share));
         }
         ControlFlow::Continue(())
     }
@@ -172,14 +172,14 @@ impl Application for LaneThread {
         self.pass_on(now, event, end)
     }
 
-    fn broken(&mut self, now: Instant, (): (), _: Error, end: &mut Endpoint) -> Flow {
+    fn on_io_error(&mut self, now: Instant, (): (), _: Error, end: &mut Endpoint) -> Flow {
         end.forget(now, LOST);
         ControlFlow::Continue(())
     }
 
     fn path_limit(&mut self, _: u32) {}
 
-    fn oversize(&mut self, _: Instant, (): (), _: &Oversize, _: &mut Endpoint) -> Flow {
+    fn on_oversize(&mut self, _: Instant, (): (), _: &Oversize, _: &mut Endpoint) -> Flow {
         ControlFlow::Continue(())
     }
 }

@@ -14,11 +14,11 @@ use netblt_proto::wire::packet::End;
 use super::{Flow, Receiving};
 use crate::disk::threads::Writer;
 use crate::error::Error;
-use crate::transfer::lanes::{Lanes, Making, Said, agreed};
+use crate::transfer::lanes::{LaneEvent, LaneFactory, Lanes, agreed};
 
-/// What a receiver has to know of its lanes.
+/// The state of a receiver's lanes.
 #[derive(Debug)]
-pub(super) struct Gathering {
+pub(super) struct LaneMerge {
     lanes: Lanes,
     places: Places,
     /// Empty buffers with each lane, as far as they are known of.
@@ -34,21 +34,21 @@ pub(super) enum ReceiveLanes {
     #[default]
     None,
     /// There may be more, if the sender takes them.
-    May(Arc<Making>),
+    May(Arc<LaneFactory>),
     /// There are, or will be.
-    Some(Box<Gathering>),
+    Some(Box<LaneMerge>),
 }
 
 impl<W: Writer> Receiving<'_, W> {
     /// It may go over several lanes.
-    pub(crate) fn over_lanes(&mut self, making: Option<Arc<Making>>) {
+    pub(crate) fn over_lanes(&mut self, making: Option<Arc<LaneFactory>>) {
         self.lanes = making.map_or(ReceiveLanes::None, ReceiveLanes::May);
     }
 
-    /// A connection is open, to a sender that takes so many lanes, if it said.
+    /// A connection is open, to a sender that announced this many lanes, if any.
     pub(super) fn open_lanes(
         &mut self,
-        told: Option<u64>,
+        theirs: Option<u64>,
         end: &mut Endpoint,
     ) -> Result<(), Error> {
         let making = match std::mem::take(&mut self.lanes) {
@@ -59,17 +59,17 @@ impl<W: Writer> Receiving<'_, W> {
                 before.lanes.making()
             }
         };
-        let Some(count) = agreed(making.own, told) else {
+        let Some(count) = agreed(making.own, theirs) else {
             self.lanes = ReceiveLanes::May(making);
             return Ok(());
         };
-        self.lanes = ReceiveLanes::Some(Box::new(Gathering {
+        self.lanes = ReceiveLanes::Some(Box::new(LaneMerge {
             lanes: Lanes::begin(making, count, false, end)?,
             places: Places::default(),
             with: Vec::new(),
-            // Those that were offered before anybody came.
-            with_main: if self.told {
-                self.growth.made().saturating_sub(self.idle.len())
+            // Those that were offered before any peer connected.
+            with_main: if self.have_sent {
+                self.pool.made().saturating_sub(self.idle.len())
             } else {
                 0
             },
@@ -78,30 +78,30 @@ impl<W: Writer> Receiving<'_, W> {
         Ok(())
     }
 
-    /// The lanes' turn: what they said is heard.
+    /// Handles the lanes' events.
     pub(super) fn turn_lanes(&mut self, now: Instant, end: &mut Endpoint) -> Flow {
         let ReceiveLanes::Some(gathering) = &mut self.lanes else {
             return ControlFlow::Continue(());
         };
-        gathering.lanes.turn(now, end);
+        gathering.lanes.on_tick(now, end);
         gathering.lanes.steer(self.session.is_paused());
         while let ReceiveLanes::Some(gathering) = &mut self.lanes {
             let Some((at, said)) = gathering.lanes.poll(now) else { break };
             match said {
-                Said::Full(buffer) => {
+                LaneEvent::Full(buffer) => {
                     gathering.count_out(at);
                     self.count_back(buffer.filled().len());
-                    self.growth.moved_beside(buffer.filled().len());
+                    self.pool.moved_beside(buffer.filled().len());
                     self.gather(now, end, buffer)?;
                 }
-                Said::Empty(buffer) => {
+                LaneEvent::Empty(buffer) => {
                     gathering.count_out(at);
                     self.count_back(0);
                     self.spread(now, end, buffer);
                 }
-                Said::Over(_) => {}
-                Said::Open => gathering.with.resize(gathering.with.len().max(at + 1), 0),
-                Said::Wanted | Said::Accepted(_) | Said::Unsure(_) => {}
+                LaneEvent::Over(_) => {}
+                LaneEvent::Open => gathering.with.resize(gathering.with.len().max(at + 1), 0),
+                LaneEvent::Wanted | LaneEvent::Accepted(_) | LaneEvent::Unsure(_) => {}
             }
         }
         ControlFlow::Continue(())
@@ -228,7 +228,7 @@ impl<W: Writer> Receiving<'_, W> {
         }
     }
 
-    /// The transfer is over: what each lane counted.
+    /// The transfer has ended: the counts of each lane.
     pub(super) fn close_lanes(&mut self) -> Vec<netblt_proto::stats::Stats> {
         match &mut self.lanes {
             ReceiveLanes::Some(gathering) => gathering.lanes.close().0,
@@ -237,7 +237,7 @@ impl<W: Writer> Receiving<'_, W> {
     }
 }
 
-impl Gathering {
+impl LaneMerge {
     /// A buffer has left the lane at `at`.
     fn count_out(&mut self, at: usize) {
         if let Some(with) = self.with.get_mut(at) {

@@ -1,5 +1,5 @@
-//! A sender over several lanes (`docs/protocol.md §4.11, §8.10`): who was granted a buffer first
-//! gets the next image, and what a lost lane had goes over the others.
+//! A sender over several lanes (`docs/protocol.md §4.11, §8.10`): the lane that was first granted a
+//! buffer gets the next image. The buffers of a lost lane go over the others.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -16,22 +16,22 @@ use super::{Flow, Held, Sending};
 use crate::disk::layout::Layout;
 use crate::disk::threads::Reader;
 use crate::error::Error;
-use crate::transfer::lanes::{Lanes, Making, Said, agreed};
+use crate::transfer::lanes::{LaneEvent, LaneFactory, Lanes, agreed};
 
-/// Who was granted a buffer.
+/// The lane that was granted a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Who {
+enum Granted {
     /// The main connection, under this number.
     Main(BufferNumber),
     Lane(usize),
 }
 
-/// What a sender has to know of its lanes.
+/// The state of a sender's lanes.
 #[derive(Debug)]
-pub(super) struct Dealing {
+pub(super) struct LaneDistribution {
     lanes: Lanes,
-    wants: VecDeque<Who>,
-    /// Images of which it is not known whether they arrived over a lane that is lost.
+    wants: VecDeque<Granted>,
+    /// Images that may have arrived over a lost lane or not.
     unsure: VecDeque<Buffer>,
     /// How many images are on lanes.
     over: usize,
@@ -48,22 +48,22 @@ pub(super) enum SendLanes {
     #[default]
     None,
     /// There may be more, if the receiver takes them.
-    May(Arc<Making>),
+    May(Arc<LaneFactory>),
     /// There are, or will be.
-    Some(Box<Dealing>),
+    Some(Box<LaneDistribution>),
 }
 
 impl SendLanes {
     /// There may be more, if there is what they are made with.
-    pub(super) fn may(making: Option<Arc<Making>>) -> Self {
+    pub(super) fn may(making: Option<Arc<LaneFactory>>) -> Self {
         making.map_or(Self::None, Self::May)
     }
 }
 
 impl<R: Reader> Sending<'_, R> {
-    /// A connection is open, to a receiver that takes so many lanes, if it told. Whether images
-    /// have a place.
-    fn open_lanes(&mut self, told: Option<u64>, end: &mut Endpoint) -> Result<bool, Error> {
+    /// A connection is open, to a receiver that takes so many lanes, if it announced that. Returns
+    /// whether images have a place.
+    fn open_lanes(&mut self, theirs: Option<u64>, end: &mut Endpoint) -> Result<bool, Error> {
         let making = match std::mem::take(&mut self.lanes) {
             SendLanes::None => return Ok(false),
             SendLanes::May(making) => making,
@@ -79,11 +79,11 @@ impl<R: Reader> Sending<'_, R> {
                 before.lanes.making()
             }
         };
-        let Some(count) = agreed(making.own, told) else {
+        let Some(count) = agreed(making.own, theirs) else {
             self.lanes = SendLanes::May(making);
             return Ok(false);
         };
-        self.lanes = SendLanes::Some(Box::new(Dealing {
+        self.lanes = SendLanes::Some(Box::new(LaneDistribution {
             lanes: Lanes::begin(making, count, true, end)?,
             wants: VecDeque::new(),
             unsure: VecDeque::new(),
@@ -95,30 +95,30 @@ impl<R: Reader> Sending<'_, R> {
         Ok(true)
     }
 
-    /// The lanes' turn: what they said is heard, and what is read is dealt out.
+    /// Handles the lanes' events, and distributes the images that were read.
     pub(super) fn turn_lanes(&mut self, now: Instant, end: &mut Endpoint) -> Flow {
         let SendLanes::Some(dealing) = &mut self.lanes else { return ControlFlow::Continue(()) };
-        dealing.lanes.turn(now, end);
+        dealing.lanes.on_tick(now, end);
         dealing.lanes.steer(self.session.is_paused());
         let mut accepted = Vec::new();
         while let Some((at, said)) = dealing.lanes.poll(now) {
             match said {
-                Said::Wanted => dealing.wants.push_back(Who::Lane(at)),
-                Said::Accepted(buffer) => {
+                LaneEvent::Wanted => dealing.wants.push_back(Granted::Lane(at)),
+                LaneEvent::Accepted(buffer) => {
                     dealing.over -= 1;
                     accepted.push(buffer);
                 }
-                Said::Unsure(buffer) => {
+                LaneEvent::Unsure(buffer) => {
                     dealing.over -= 1;
                     dealing.unsure.push_back(buffer);
                 }
-                Said::Over(_) => dealing.wants.retain(|who| *who != Who::Lane(at)),
-                Said::Full(_) | Said::Empty(_) | Said::Open => {}
+                LaneEvent::Over(_) => dealing.wants.retain(|granted| *granted != Granted::Lane(at)),
+                LaneEvent::Full(_) | LaneEvent::Empty(_) | LaneEvent::Open => {}
             }
         }
         accepted.into_iter().for_each(|buffer| self.released(BufferNumber(0), buffer));
         if let Some(disk) = &mut self.disk {
-            self.growth.make(now, end).into_iter().for_each(|buffer| disk.release(buffer));
+            self.pool.make(now, end).into_iter().for_each(|buffer| disk.release(buffer));
         }
         self.deal(now, end)
     }
@@ -126,7 +126,7 @@ impl<R: Reader> Sending<'_, R> {
     /// The main connection was granted a buffer. Whether lanes decide what goes into it.
     pub(super) fn want_dealt(&mut self, number: BufferNumber) -> bool {
         let SendLanes::Some(dealing) = &mut self.lanes else { return false };
-        dealing.wants.push_back(Who::Main(number));
+        dealing.wants.push_back(Granted::Main(number));
         true
     }
 
@@ -138,50 +138,50 @@ impl<R: Reader> Sending<'_, R> {
         }
     }
 
-    /// Whether images go to who is granted a buffer first.
-    pub(super) fn deals(&self) -> bool {
+    /// Whether images go to the lane that was first granted a buffer.
+    pub(super) fn distribution(&self) -> bool {
         matches!(self.lanes, SendLanes::Some(_))
     }
 
     /// The main connection has no use any more for its buffer `number`.
     pub(super) fn released(&mut self, number: BufferNumber, buffer: Buffer) {
-        let place = Place::of(&buffer).filter(|_| self.deals());
+        let place = Place::of(&buffer).filter(|_| self.distribution());
         self.release(place.map_or(number, |place| place.number), buffer);
     }
 
-    /// What is left for images of buffers that are so large, to a receiver that takes so many
-    /// lanes, if it told.
+    /// The room for images of buffers of this size, to a receiver that takes so many lanes, if it
+    /// announced that.
     pub(super) fn with_lanes(
         &mut self,
         layout: Layout,
-        told: Option<u64>,
+        theirs: Option<u64>,
         end: &mut Endpoint,
     ) -> Result<Layout, Error> {
-        match self.open_lanes(told, end)? {
+        match self.open_lanes(theirs, end)? {
             true => layout.less(PLACE_BYTES),
             false => Ok(layout),
         }
     }
 
-    /// A receiver has told it with its request, when it had granted buffers.
-    pub(super) fn with_lanes_late(&mut self, told: u64, end: &mut Endpoint) -> Result<(), Error> {
+    /// A receiver has announced its lanes with its request, after it had granted buffers.
+    pub(super) fn with_lanes_late(&mut self, theirs: u64, end: &mut Endpoint) -> Result<(), Error> {
         let Some(layout) = self.layout else { return Ok(()) };
-        self.layout = Some(self.with_lanes(layout, Some(told), end)?);
+        self.layout = Some(self.with_lanes(layout, Some(theirs), end)?);
         if let (SendLanes::Some(dealing), Some(BufferNumber(newest))) =
             (&mut self.lanes, self.wanted)
         {
-            dealing.wants.extend((1..=newest).map(|number| Who::Main(BufferNumber(number))));
+            dealing.wants.extend((1..=newest).map(|number| Granted::Main(BufferNumber(number))));
         }
         Ok(())
     }
 
-    /// Every image that is there goes to who waits for one.
+    /// Every image goes to a lane that waits for one.
     pub(super) fn deal(&mut self, now: Instant, end: &mut Endpoint) -> Flow {
         loop {
             let (SendLanes::Some(dealing), Some(disk)) = (&mut self.lanes, &mut self.disk) else {
                 return ControlFlow::Continue(());
             };
-            let Some(who) = dealing.wants.front().copied() else { break };
+            let Some(granted) = dealing.wants.front().copied() else { break };
             disk.want(BufferNumber(dealing.read + dealing.wants.len() as u64));
             let image = match dealing.unsure.pop_front() {
                 Some(image) => image,
@@ -203,12 +203,12 @@ impl<R: Reader> Sending<'_, R> {
                 },
             };
             dealing.wants.pop_front();
-            match who {
-                Who::Main(number) => {
+            match granted {
+                Granted::Main(number) => {
                     dealing.by_main += 1;
                     end.supply(now, number, image, false);
                 }
-                Who::Lane(at) => match dealing.lanes.give(at, image) {
+                Granted::Lane(at) => match dealing.lanes.give(at, image) {
                     Ok(()) => dealing.over += 1,
                     Err(image) => dealing.unsure.push_front(image),
                 },
@@ -218,7 +218,7 @@ impl<R: Reader> Sending<'_, R> {
         ControlFlow::Continue(())
     }
 
-    /// END is the main connection's: it is said when nothing can come back to it any more.
+    /// The main connection sends END, when no image can come back to it any more.
     fn end_dealt(&mut self, now: Instant, end: &mut Endpoint) {
         let (SendLanes::Some(dealing), Some(last)) = (&mut self.lanes, self.end) else { return };
         let all = dealing.over == 0 && dealing.unsure.is_empty();
@@ -235,7 +235,7 @@ impl<R: Reader> Sending<'_, R> {
         }
     }
 
-    /// The transfer is over: what each lane counted.
+    /// The transfer has ended: the counts of each lane.
     pub(super) fn close_lanes(&mut self) -> Vec<netblt_proto::stats::Stats> {
         match &mut self.lanes {
             SendLanes::Some(dealing) => dealing.lanes.close().0,

@@ -10,7 +10,7 @@ const MAX_MARKS: u32 = 20;
 pub(super) struct Axis {
     pub(super) end: f64,
     step: f64,
-    /// Where it begins if it is logarithmic: at a power of ten.
+    /// Its start if it is logarithmic: a power of ten.
     from: Option<f64>,
 }
 
@@ -26,12 +26,12 @@ impl Axis {
 
     /// A logarithmic one, from below the smallest of the values to the largest.
     pub(super) fn logarithmic(smallest: f64, largest: f64) -> Self {
-        // The smallest is to be seen, too.
+        // The smallest value is to be visible, too.
         let from = 10_f64.powf((smallest / 2.0).log10().floor());
         Self { end: largest.max(from * 10.0), step: from, from: Some(from) }
     }
 
-    /// How far along the axis a value stands: from 0 to 1.
+    /// The position of a value on the axis: from 0 to 1.
     pub(super) fn share(&self, value: f64) -> f64 {
         let share = match self.from {
             Some(from) => (value / from).log10() / (self.end / from).log10(),
@@ -56,7 +56,7 @@ impl Axis {
         })
     }
 
-    /// As many decimals as the step has.
+    /// A number with as many decimals as the step.
     pub(super) fn number(&self, value: f64) -> String {
         let step = if self.is_logarithmic() { value } else { self.step };
         let whole = step >= 1.0;

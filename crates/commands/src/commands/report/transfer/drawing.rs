@@ -88,7 +88,7 @@ fn passed_rate(trace: &Trace, step: f64) -> Vec<(f64, f64)> {
     rate_of(&totals.collect::<Vec<_>>(), step)
 }
 
-/// How fast a total grew, step by step; each point stands at the end of its step.
+/// The rate of a total, step by step. Each point is at the end of its step.
 fn rate_of(totals: &[(f64, f64)], step: f64) -> Vec<(f64, f64)> {
     let Some(last) = totals.last() else { return Vec::new() };
     let (mut points, mut before, mut next) = (Vec::new(), 0.0, totals.iter().peekable());

@@ -483,7 +483,7 @@ mod tests {
             {{\"ns\":1500000000,\"event\":\"rate\",\"rtt_ns\":40000000,\"min_rtt_ns\":null,\
             \"outstanding\":3,\"held\":1,\"lost\":2,\"resent\":1,\"delivered\":0}}\n\
             {{\"ns\":1600000000,\"event\":\"silent\"}}\n\
-            {{\"ns\":1700000000,\"event\":\"never heard of\",\"x\":[]}}\n\
+            {{\"ns\":1700000000,\"event\":\"unknown event\",\"x\":[]}}\n\
             {{\"ns\":2000000000,\"event\":\"closed\",\"how\":\"death_timer\"}}\n"
         );
         let Read { trace, bad } = read_text(&text);
@@ -498,7 +498,7 @@ mod tests {
 
     /// A window that grows, or follows a short queue, is no change to tell of.
     #[test]
-    fn what_changed_the_rate_is_kept_with_its_cause() {
+    fn changes_of_the_rate_are_kept_with_their_causes() {
         let window = |cause: &str, from: u64, to: u64| {
             format!(
                 "{{\"ns\":1300000000,\"event\":\"window\",\"mode\":\"recovery\",\

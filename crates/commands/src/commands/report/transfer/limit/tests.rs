@@ -292,7 +292,7 @@ fn seen() -> Evidence {
 
 /// What both ends know when it is over counts before what packets show, unless it is the path.
 #[test]
-fn what_the_ends_say_of_their_hosts_comes_first() {
+fn the_ends_facts_of_their_hosts_come_first() {
     let random = Evidence { loss_share: 0.05, tests_passed: 1, ..seen() };
     for (by, limit) in [
         ("receiver_cpu", Limit::ReceiverCpu),
@@ -300,7 +300,7 @@ fn what_the_ends_say_of_their_hosts_comes_first() {
         ("receiver_buffers", Limit::ReceiverBuffers),
         ("rate_cap", Limit::RateCap),
         ("path", Limit::RandomLoss),
-        ("never heard of", Limit::RandomLoss),
+        ("unknown limit", Limit::RandomLoss),
     ] {
         let line = format!("{{\"ns\":1,\"event\":\"limit\",\"by\":\"{by}\",\"cpu_percent\":97}}\n");
         let trace = trace::read(&mut line.as_bytes()).expect("memory can be read").trace;

@@ -1,0 +1,613 @@
+//! The client of `netblt cp` by ssh: it agrees with the agent on the task, finds the path, and
+//! copies.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{TryRecvError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netblt::net::addresses::own_addresses;
+use netblt::{
+    Carried, Destination, Error, Expected, Extras, LimitedBy, Observer, Options, Pass, Progress,
+    Rendezvous, Selection, Source, Summary, Ticket, Warning,
+};
+use netblt_proto::api::printable_bytes;
+use netblt_proto::config::{Role, Secret};
+
+use crate::args::ResumeName;
+use crate::cp::existing::{self, ExistingFiles, ExistingPolicy};
+use crate::cp::files_from::FilesFrom;
+use crate::cp::location::Host;
+use crate::cp::messages::{
+    AgentMessage, AgentPlan, AgentTask, ClientMessage, DataPath, StartRequest, Udp, lane_count,
+    repair_percent,
+};
+use crate::cp::operands::{Sources, Target, names, was_asked_for};
+use crate::cp::options::{CopyArgs, Fallback};
+use crate::cp::probe::{Prober, Side, no_socket, plausible};
+use crate::cp::ssh::SshOptions;
+use crate::cp::ssh_session::{SessionEvent, SshSession, is_echo, unless_stopped};
+use crate::cp::tunnel::Tunnel;
+use crate::exit::{Code, Failure};
+use crate::reporter::{self, Reporter};
+use crate::{args, control, selection_args, signals};
+
+/// How long UDP is tried.
+pub(crate) const TRY: Duration = Duration::from_millis(2500);
+/// How long the name of a host is looked up while other addresses are known.
+const LOOK_UP: Duration = Duration::from_millis(200);
+
+/// Most names in one message. Each has at most 255 bytes, of which JSON makes up to four times as
+/// many.
+const NAMES: usize = 500;
+
+/// The client's task.
+pub(crate) enum LocalTask {
+    Send { found: Sources, target: OsString },
+    Receive { sources: Vec<OsString>, target_dir: Target },
+}
+
+/// The same when the agent's plan is known.
+enum ResolvedTask {
+    Send(Selection),
+    Receive(PathBuf),
+}
+
+/// The client, with its ssh session to the agent.
+pub(crate) struct CopyClient<'a> {
+    pub(crate) link: SshSession<'a>,
+    pub(crate) wish: &'a CopyArgs,
+    pub(crate) ssh: &'a SshOptions,
+    /// The names in `--files-from`.
+    pub(crate) listed: Option<FilesFrom>,
+    /// The address for the agent to connect to, when the client listens.
+    pub(crate) call: Option<SocketAddr>,
+    /// Number of files that were skipped because they exist at the destination.
+    pub(crate) passed: Arc<AtomicU64>,
+    /// The trace file.
+    pub(crate) trace: Option<PathBuf>,
+    /// The directory where the agent keeps the parts of a broken copy.
+    pub(crate) kept: Option<String>,
+}
+
+impl CopyClient<'_> {
+    /// Copies. Returns nothing for a dry run.
+    pub(crate) fn copy(
+        &mut self,
+        part: LocalTask,
+        report: &mut Reporter,
+    ) -> Result<Option<Summary>, Failure> {
+        let wish = self.wish;
+        let mut secret = Secret([0; 32]);
+        getrandom::fill(&mut secret.0)
+            .map_err(|error| Failure::new(Code::Start, format!("no random numbers: {error}")))?;
+        let cannot = |error| socket_failure("cannot open a UDP socket", &error);
+        let prober = match wish.fallback {
+            Fallback::Always => None,
+            _ if wish.dry_run => None,
+            _ => {
+                let side = (&secret.0, Side::Client);
+                let bound = Prober::bind(wish.ports(), wish.family(), side);
+                Some(bound.map_err(|error| no_socket(wish.ports(), &error))?)
+            }
+        };
+        let port = prober.as_ref().map(Prober::port).transpose().map_err(cannot)?;
+        let start = self.start_order(&part, &secret, port);
+        let mut options = start.options();
+        options.trace.clone_from(&self.trace);
+        options.manifest.clone_from(&wish.manifest);
+        self.link.say(&ClientMessage::Start(start))?;
+        if let (LocalTask::Receive { .. }, Some(listed)) = (&part, &self.listed) {
+            self.tell_list(listed)?;
+        }
+        let (mut addresses, far_port, plan) = self.wait_ready(report)?;
+        let agreed = self.agree(part, plan, &mut options)?;
+        if wish.dry_run {
+            return self.list(&agreed).map(|()| None);
+        }
+        let way = match prober {
+            Some(prober) if far_port != 0 => {
+                let named = resolved(self.ssh, &self.link.host);
+                let loopback = named.iter().any(IpAddr::is_loopback);
+                addresses = plausible(named, addresses, loopback, |ip| self.wish.fits(ip));
+                self.find_way(&prober, &addresses, far_port, report)
+            }
+            _ => None,
+        };
+        if way.is_none() && wish.fallback == Fallback::Never {
+            let why = format!(
+                "UDP does not pass between here and {}, and --fallback never forbids to go through \
+                 ssh",
+                self.link.host.name
+            );
+            return Err(Failure::new(Code::Connect, why));
+        }
+        if way.is_none() && wish.fallback == Fallback::Auto {
+            self.say_blocked(&addresses, far_port, port, report);
+        }
+        let (rendezvous, address) = self.meet(way, (port, secret), &mut options, report)?;
+        report.way(address.map(|address| address.to_string()).as_deref());
+        self.transfer(agreed, &rendezvous, &options, report)
+    }
+
+    fn start_order(&self, part: &LocalTask, secret: &Secret, port: Option<u16>) -> StartRequest {
+        let wish = self.wish;
+        let job = match part {
+            LocalTask::Send { found, target } => AgentTask::Receive {
+                target: target.clone(),
+                several: found.asked > 1,
+                directory: found.sources.iter().any(|source| source.directory),
+                names: found.items(None).map(|items| names(&items)).unwrap_or_default(),
+                preserve: wish.preserve,
+                max_files: wish.max_files(),
+            },
+            LocalTask::Receive { sources, target_dir } => AgentTask::Send {
+                sources: sources.clone(),
+                rename: target_dir.name.clone(),
+                directories: wish.recursive,
+                exclude: wish.choice.exclude.clone(),
+                listed: self.listed.is_some(),
+                follow: wish.choice.copy_links,
+                allow_changes: wish.choice.allow_changes,
+                chmod: wish.choice.chmod.clone(),
+            },
+        };
+        let (ipv4, ipv6) = wish.family();
+        let own = || own_addresses(Ipv6Addr::UNSPECIFIED.into(), args::family(ipv4, ipv6));
+        let udp = port.map(|port| Udp { ports: wish.ports(), addresses: own(), port });
+        start(wish, job, secret, udp)
+    }
+
+    fn wait_ready(
+        &mut self,
+        report: &mut Reporter,
+    ) -> Result<(Vec<IpAddr>, u16, AgentPlan), Failure> {
+        loop {
+            match self.link.hear()? {
+                AgentMessage::Ready { addresses, port, plan } => {
+                    return Ok((addresses, port, plan));
+                }
+                AgentMessage::Warning(text) => report.warn(&self.link.said(&text)),
+                AgentMessage::Done(done) => return Err(self.link.failed_there(done)),
+                _ => return Err(self.link.odd_word()),
+            }
+        }
+    }
+
+    /// The client's task, now that the agent's plan is known. Files that were not requested are
+    /// refused.
+    fn agree(
+        &mut self,
+        part: LocalTask,
+        plan: AgentPlan,
+        options: &mut Options,
+    ) -> Result<ResolvedTask, Failure> {
+        let wish = self.wish;
+        match (part, plan) {
+            (LocalTask::Send { found, .. }, AgentPlan::Receive { rename }) => {
+                let items = found.items(rename).map_err(|text| Failure::new(Code::File, text))?;
+                let exclude = wish.choice.exclude.clone();
+                let pass = self.ask_standing(&names(&items))?;
+                let only = self.listed.as_ref().map(FilesFrom::only);
+                let modes = wish.choice.chmod.as_deref().map(selection_args::modes).transpose()?;
+                let follow = wish.choice.copy_links;
+                Ok(ResolvedTask::Send(Selection {
+                    items: items.named,
+                    contents: items.contents,
+                    exclude,
+                    only,
+                    follow,
+                    allow_changes: wish.choice.allow_changes,
+                    pass,
+                    modes,
+                    range: None,
+                }))
+            }
+            (LocalTask::Receive { sources, target_dir }, AgentPlan::Send { names }) => {
+                let asked = |name: &&OsString| match &target_dir.name {
+                    Some(renamed) => *name == renamed,
+                    None => was_asked_for(name, &sources),
+                };
+                let listed = self.listed.as_ref();
+                if let Some(name) = names.iter().find(|name| listed.is_none() && !asked(name)) {
+                    let why = format!(
+                        "{} wants to send \"{}\", which was not requested; nothing was written",
+                        self.link.host.name,
+                        printable_bytes(name.as_bytes())
+                    );
+                    return Err(Failure::new(Code::Protocol, why));
+                }
+                let at = &target_dir.directory;
+                let names = match listed {
+                    Some(listed) => {
+                        let said = |error| Failure::new(Code::File, format!("{error}"));
+                        listed.first_parts(at).map_err(said)?.into_iter().collect()
+                    }
+                    None => names,
+                };
+                self.tell_standing(at, &names)?;
+                let directories = wish.recursive || listed.is_some();
+                let (names, only) = (names.into_iter().collect(), listed.map(FilesFrom::only));
+                options.expected = Some(Expected { names, directories, only });
+                options.overwrite = wish.existing().overwrite();
+                options.preserve = wish.preserve;
+                options.keep_times = wish.preserve;
+                options.max_files = wish.max_files();
+                Ok(ResolvedTask::Receive(target_dir.directory))
+            }
+            _ => Err(self.link.odd_word()),
+        }
+    }
+
+    /// Sends the names in `--files-from` to the agent.
+    fn tell_list(&self, listed: &FilesFrom) -> Result<(), Failure> {
+        let pieces = listed.pieces();
+        let count = pieces.len();
+        for (place, names) in (1..).zip(pieces) {
+            self.link.say(&ClientMessage::Listed { names, last: place == count })?;
+        }
+        Ok(())
+    }
+
+    /// The filter of files that exist at the agent beneath these names, and are skipped.
+    fn ask_standing(&mut self, names: &[OsString]) -> Result<Option<Pass>, Failure> {
+        let existing = self.wish.existing();
+        if existing == ExistingPolicy::Replace {
+            return Ok(None);
+        }
+        let count = names.len().div_ceil(NAMES).max(1);
+        for place in 0..count {
+            let names = names.iter().skip(place * NAMES).take(NAMES).cloned().collect();
+            self.link.say(&ClientMessage::Look { names, last: place + 1 == count })?;
+        }
+        let mut existing_files = ExistingFiles::default();
+        loop {
+            match self.link.hear()? {
+                AgentMessage::Standing(piece) => match existing_files.add(piece) {
+                    Ok(false) => {}
+                    Ok(true) => break,
+                    Err(()) => return Err(self.link.odd_word()),
+                },
+                AgentMessage::Done(done) => return Err(self.link.failed_there(done)),
+                _ => return Err(self.link.odd_word()),
+            }
+        }
+        Ok(Some(existing_files.pass(existing, &self.passed)))
+    }
+
+    /// Sends the agent the files that exist here, so that it skips those.
+    fn tell_standing(&self, directory: &Path, names: &[OsString]) -> Result<(), Failure> {
+        if self.wish.existing() == ExistingPolicy::Replace {
+            return Ok(());
+        }
+        let pieces = existing::existing_pieces(directory, names, self.wish.existing());
+        pieces.into_iter().try_for_each(|piece| self.link.say(&ClientMessage::Standing(piece)))
+    }
+
+    /// A dry run: a line for each file that would be copied.
+    fn list(&mut self, agreed: &ResolvedTask) -> Result<(), Failure> {
+        if let ResolvedTask::Send(selection) = agreed {
+            let preview = netblt::preview(selection.clone(), self.link.cancel)
+                .map_err(|error| Failure::transfer(&error, false))?;
+            let mut offered = preview.offered.iter();
+            return offered.try_for_each(|one| list_one(&one.name, one.directory, one.length));
+        }
+        loop {
+            match self.link.hear()? {
+                AgentMessage::Listed { name, directory, length } => {
+                    list_one(&name, directory, length)?
+                }
+                AgentMessage::Done(done) if done.message.is_none() => return Ok(()),
+                AgentMessage::Done(done) => return Err(self.link.failed_there(done)),
+                _ => return Err(self.link.odd_word()),
+            }
+        }
+    }
+
+    /// Tries both directions at once, to find which end connects, and where.
+    fn find_way(
+        &mut self,
+        prober: &Prober,
+        addresses: &[IpAddr],
+        far_port: u16,
+        report: &mut Reporter,
+    ) -> Option<(DataPath, SocketAddr)> {
+        let peers = spelled(addresses, far_port);
+        report.detail(&format!("Trying UDP to {}, and from there to here ...", listed(&peers)));
+        let link = &mut self.link;
+        let turn = |answered: Option<SocketAddr>| {
+            if let Some(address) = answered {
+                return ControlFlow::Break(Some((DataPath::Listen, address)));
+            }
+            if link.cancel.is_cancelled() {
+                return ControlFlow::Break(None);
+            }
+            match link.came.try_recv() {
+                Ok(SessionEvent::AgentMessage(AgentMessage::Heard(at))) => {
+                    ControlFlow::Break(Some((DataPath::Call(at), at)))
+                }
+                Ok(came) => {
+                    link.note(came).iter().for_each(|text| report.warn(text));
+                    match link.done.is_some() || link.ended {
+                        true => ControlFlow::Break(None),
+                        false => ControlFlow::Continue(()),
+                    }
+                }
+                Err(TryRecvError::Empty) => ControlFlow::Continue(()),
+                Err(TryRecvError::Disconnected) => ControlFlow::Break(None),
+            }
+        };
+        prober.run(&peers, Instant::now() + TRY, turn).flatten()
+    }
+
+    fn say_blocked(
+        &self,
+        addresses: &[IpAddr],
+        far_port: u16,
+        port: Option<u16>,
+        report: &mut Reporter,
+    ) {
+        let host = &self.link.host.name;
+        let why = match port.filter(|_| far_port != 0) {
+            Some(port) => {
+                let tried = listed(&spelled(addresses, far_port));
+                format!("UDP does not pass, neither to {tried} nor from {host} to port {port} here")
+            }
+            None => format!("{host} cannot use UDP"),
+        };
+        report.warn(&format!("{why}: the data go through ssh"));
+    }
+
+    /// Agrees with the agent on the path of the data. Returns how to meet, and the address, if not
+    /// inside ssh.
+    fn meet(
+        &mut self,
+        way: Option<(DataPath, SocketAddr)>,
+        (port, secret): (Option<u16>, Secret),
+        options: &mut Options,
+        report: &mut Reporter,
+    ) -> Result<(Rendezvous, Option<SocketAddr>), Failure> {
+        let connect = |address: SocketAddr, secret| {
+            Rendezvous::Connect(Ticket { addresses: vec![address.to_string()], secret })
+        };
+        if let Some((way, address)) = way {
+            options.port = port.unwrap_or(0);
+            if let DataPath::Call(at) = way {
+                // The agent learns that when this end listens.
+                self.call = Some(at);
+                return Ok((Rendezvous::Await(secret), Some(address)));
+            }
+            self.link.say(&ClientMessage::Go(DataPath::Listen))?;
+            self.wait_listening(report)?;
+            return Ok((connect(address, secret), Some(address)));
+        }
+        let cannot = |error| socket_failure("cannot go through ssh", &error);
+        let tunnel = Tunnel::open(options).map_err(cannot)?;
+        tunnel.carry(self.link.out.clone()).map_err(cannot)?;
+        let _ = self.link.tunnel.set(tunnel);
+        self.link.say(&ClientMessage::Go(DataPath::Inside))?;
+        self.wait_listening(report)?;
+        Ok((connect(Carried::peer(), secret), None))
+    }
+
+    fn wait_listening(&mut self, report: &mut Reporter) -> Result<(), Failure> {
+        loop {
+            match self.link.hear()? {
+                AgentMessage::Listening => return Ok(()),
+                // It was in flight when this end decided.
+                AgentMessage::Heard(_) => {}
+                // The agent has looked at its sources.
+                AgentMessage::Warning(text) => report.warn(&self.link.said(&text)),
+                AgentMessage::Done(done) => return Err(self.link.failed_there(done)),
+                _ => return Err(self.link.odd_word()),
+            }
+        }
+    }
+
+    fn transfer(
+        &mut self,
+        agreed: ResolvedTask,
+        rendezvous: &Rendezvous,
+        options: &Options,
+        report: &mut Reporter,
+    ) -> Result<Option<Summary>, Failure> {
+        let cancel = self.link.cancel;
+        let (role, what) = match &agreed {
+            ResolvedTask::Send(_) => (Role::Sender, format!("to {}", self.link.host.name)),
+            ResolvedTask::Receive(_) => (Role::Receiver, format!("from {}", self.link.host.name)),
+        };
+        let options = &mut options.clone();
+        control::offer(report, options, role, what);
+        report.hear_files(options);
+        let mut watch = Watch { near: self, report };
+        let sends = matches!(agreed, ResolvedTask::Send(_));
+        let result = match agreed {
+            ResolvedTask::Send(selection) => {
+                let source = Source::Selection(selection);
+                netblt::send(source, rendezvous, options, &mut watch, cancel)
+            }
+            ResolvedTask::Receive(directory) => {
+                let destination = Destination::Directory(directory);
+                netblt::receive(destination, rendezvous, options, &mut watch, cancel)
+            }
+        };
+        if sends && report.was_open() && self.wish.resume != ResumeName::Never {
+            self.kept = Some(kept_at(&self.link.host.name));
+        }
+        let inside = options.carried.is_some();
+        let limited = |mut summary: Summary| {
+            // The path is what ssh takes, whatever bounds the waiting data.
+            if inside && summary.limited_by == LimitedBy::ReceiverBuffers {
+                summary.limited_by = LimitedBy::Path;
+            }
+            summary
+        };
+        result.map(limited).map(Some).map_err(|error| match error {
+            Error::Interrupted | Error::Unconfirmed | Error::Unfinished
+                if self.link.is_lost() && !signals::asked_as_well() =>
+            {
+                let why = match error {
+                    Error::Interrupted => String::new(),
+                    error => format!(": {error}"),
+                };
+                Failure::new(Code::Stream, format!("the ssh connection has ended{why}"))
+            }
+            error => report.failure(&error),
+        })
+    }
+
+    /// The agent's last message, and the result of both ends: of two failures the one that is not
+    /// only an echo of the other.
+    pub(crate) fn finish(
+        self,
+        copied: Result<Option<Summary>, Failure>,
+        report: &mut Reporter,
+    ) -> Result<Option<Summary>, Failure> {
+        let host = self.link.host.name.clone();
+        let passed = self.passed.load(Ordering::Relaxed);
+        let wanted = matches!(copied, Ok(Some(_)));
+        let ended = self.link.ended || self.link.is_lost();
+        let done = self.link.finish(wanted, |text| report.warn(text));
+        // Else the agent has named the place itself.
+        let kept = self.kept.filter(|_| done.is_none());
+        let done = done.unwrap_or_default();
+        report.passed_over(passed + done.passed);
+        let theirs = done.message.filter(|_| !done.echo);
+        let theirs =
+            theirs.map(|text| Failure::new(Code::of(done.code), format!("{host}: {text}")));
+        match (copied, theirs) {
+            (Err(own), Some(theirs)) if is_echo(&own) => Err(theirs),
+            (Ok(Some(_)), Some(theirs)) => Err(theirs),
+            (Ok(Some(mut summary)), None) => {
+                summary.skipped = summary.skipped.max(done.skipped);
+                Ok(Some(summary))
+            }
+            (copied, _) => {
+                copied.map_err(|failure| unless_stopped(failure, ended, kept.as_deref()))
+            }
+        }
+    }
+}
+
+/// The directory where an agent keeps the parts of files that it receives.
+pub(crate) fn kept_at(host: &str) -> String {
+    format!("partial files are on {host} in .netblt-partial; run the same command to resume")
+}
+
+/// The request for the agent.
+pub(crate) fn start(
+    wish: &CopyArgs,
+    job: AgentTask,
+    secret: &Secret,
+    udp: Option<Udp>,
+) -> StartRequest {
+    let extras = Extras::from(wish.extra);
+    let (ipv4, ipv6) = wish.family();
+    StartRequest {
+        job,
+        dry_run: wish.dry_run,
+        existing: wish.existing(),
+        secret: secret.0,
+        udp,
+        third: None,
+        ipv4,
+        ipv6,
+        atomic: wish.atomic,
+        resume: wish.resume,
+        no_memory: wish.no_memory,
+        policy: wish.policy,
+        repair: wish.repair.and_then(repair_percent),
+        lanes: wish.lanes.map(lane_count),
+        verify: wish.verify,
+        extras: (extras.owner, extras.xattrs, extras.acls),
+        keep_partial: wish.keep_partial().as_secs(),
+        rate: wish.ceiling().map(|rate| rate.bits_per_second()),
+        death_timer: wish.death_timer.as_secs(),
+    }
+}
+
+/// The addresses of a host's name here; loopback only if ssh goes there straight.
+pub(crate) fn resolved(ssh: &SshOptions, host: &Host) -> Vec<IpAddr> {
+    let (name, straight) = ssh.host_name(host);
+    let (found, answers) = channel();
+    let look = move || {
+        let addresses = (name.as_str(), 0).to_socket_addrs();
+        let _ = found.send(addresses.map_or_else(|_| Vec::new(), Iterator::collect));
+    };
+    // A resolver that hangs is not worth waiting for: the agent has sent its own addresses.
+    let _ = thread::Builder::new().name("netblt-resolve".to_owned()).spawn(look);
+    let found: Vec<SocketAddr> = answers.recv_timeout(LOOK_UP).unwrap_or_default();
+    let found = found.iter().map(SocketAddr::ip);
+    found.filter(|ip| straight || !ip.is_loopback()).collect()
+}
+
+fn spelled(addresses: &[IpAddr], port: u16) -> Vec<SocketAddr> {
+    let mut peers: Vec<SocketAddr> = Vec::new();
+    for ip in addresses {
+        let peer = SocketAddr::new(*ip, port);
+        if !peers.contains(&peer) {
+            peers.push(peer);
+        }
+    }
+    peers
+}
+
+fn listed(peers: &[SocketAddr]) -> String {
+    peers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn list_one(name: &[u8], directory: bool, length: u64) -> Result<(), Failure> {
+    reporter::list_one(name, directory, length)
+}
+
+fn socket_failure(what: &str, error: &std::io::Error) -> Failure {
+    Failure::new(Code::Socket, format!("{what}: {error}"))
+}
+
+/// The observer of the transfer, which also handles the agent's messages meanwhile.
+struct Watch<'a, 'b> {
+    near: &'a mut CopyClient<'b>,
+    report: &'a mut Reporter,
+}
+
+impl Observer for Watch<'_, '_> {
+    fn listening_at(&mut self, _: SocketAddr) {
+        if let Some(at) = self.near.call {
+            // The reader of a broken pipe finds that out.
+            let _ = self.near.link.say(&ClientMessage::Go(DataPath::Call(at)));
+        }
+    }
+
+    fn connected(&mut self, peer: &str) {
+        self.report.connected(peer);
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        while let Ok(came) = self.near.link.came.try_recv() {
+            self.near.link.note(came).iter().for_each(|text| self.report.warn(text));
+        }
+        self.report.progress(progress);
+    }
+
+    fn silent(&mut self, silent: bool) {
+        self.report.silent(silent);
+    }
+
+    fn restarted(&mut self) {
+        self.report.restarted();
+    }
+
+    fn warn(&mut self, warning: &Warning) {
+        // The agent reports the full path.
+        let theirs = matches!(warning, Warning::TheyLeftOut(_));
+        if !theirs {
+            Observer::warn(self.report, warning);
+        }
+    }
+}

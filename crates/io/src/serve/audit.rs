@@ -1,0 +1,77 @@
+//! The audit record of a request, and the status of its transfer.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::error::RequestErrorKind;
+use crate::observer::Observer;
+use crate::progress::Progress;
+
+/// The result of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// It was done; of files, every byte is verified.
+    Done,
+    /// It was refused, and the client has the reason.
+    Denied(RequestErrorKind, String),
+    /// It came to no end: why.
+    Failed(String),
+}
+
+/// The audit record of a finished request: client, request, bytes and verdict.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AuditRecord {
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// The client, as far as it is known: the name of a key.
+    pub name: String,
+    /// `get`, `put`, `receive` (the data of a put), `stat`, `list`, `mkdir`, `remove`, `rename`,
+    /// `copy`, `read`, `send` (to another server), `put-range`, `join`, or `none` if nothing was
+    /// asked.
+    pub request: &'static str,
+    /// Relative to the root.
+    pub path: Vec<u8>,
+    /// The target: of `rename`, `copy` and `join` the new name, of `send` the address of the other
+    /// server, of `put` and `receive` the name of a single file if it does not keep its own. Empty
+    /// if there is none.
+    pub target: Vec<u8>,
+    /// The names of all files, directories and links that were sent (`get` and `send`), received
+    /// (`receive`) or read (`read`), in that order, whatever the result. They are relative to the
+    /// target, those of `read` to the root. They are bounded: [`AuditRecord::names_omitted`].
+    pub names: Vec<Vec<u8>>,
+    /// How many names were omitted. [`AuditRecord::names`] has room for 64 KiB, of which each name
+    /// takes its bytes and 32, and needs memory.
+    pub names_omitted: u64,
+    /// File bytes sent or stored, or bytes of the answer.
+    pub bytes: u64,
+    /// Since the connection opened.
+    pub elapsed: Duration,
+    /// How it ended.
+    pub verdict: Verdict,
+}
+
+/// The status of a transfer, for the server's loop.
+#[derive(Debug, Default)]
+pub(super) struct TransferStatus {
+    pub(super) bytes: AtomicU64,
+    /// Bytes of IP packets that a transfer to another server has sent.
+    pub(super) sent: AtomicU64,
+    pub(super) silent: AtomicBool,
+}
+
+/// Keeps the status of a transfer up to date.
+pub(super) struct StatusObserver(pub(super) Arc<TransferStatus>);
+
+impl Observer for StatusObserver {
+    fn progress(&mut self, progress: &Progress) {
+        self.0.bytes.store(progress.bytes, Ordering::Relaxed);
+    }
+
+    fn silent(&mut self, silent: bool) {
+        self.0.silent.store(silent, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,336 @@
+//! Renaming and copying on the server's disk: everything beneath one root, by handles, without
+//! following a link. A file gets its name when it is whole and on the disk.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps};
+use rustix::io::Errno;
+
+use super::request::Copying;
+use crate::cancel::Cancel;
+use crate::disk::attributes::tolerable;
+use crate::disk::rename::{id, move_new};
+use crate::disk::staging::Staging;
+use crate::disk::{flush, safe_open, sparse, staging};
+use crate::error::RequestErrorKind;
+use crate::request_error::RequestError;
+
+/// A tree is removed or copied so far down.
+pub(super) const MAX_DOWN: u32 = 256;
+/// Bytes that are copied between two checks whether the request was cancelled.
+const STEP: u64 = 64 << 20;
+/// How a file is called until it gets its name, in a directory that only this process enters.
+const COPY: &str = "copy";
+
+/// How much may be copied.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Files, directories and links.
+    pub(super) count: u64,
+    pub(super) bytes: u64,
+}
+
+/// A place for something: a directory and a name in it.
+pub(super) struct Place<'a> {
+    pub(super) parent: OwnedFd,
+    leaf: &'a OsStr,
+    /// The existing file there.
+    stat: Option<Stat>,
+}
+
+impl<'a> Place<'a> {
+    fn find(root: &OwnedFd, path: &'a [u8]) -> Result<Self, RequestError> {
+        if path.is_empty() {
+            return Err(RequestError::new(
+                RequestErrorKind::Forbidden,
+                "the root itself stays where it is",
+            ));
+        }
+        let (parent, leaf) = safe_open::split(path);
+        let parent = safe_open::directory(root.as_fd(), parent)?;
+        let stat = safe_open::status(&parent, leaf)?;
+        Ok(Self { parent, leaf: OsStr::from_bytes(leaf), stat })
+    }
+
+    /// Something that is there.
+    fn source(root: &OwnedFd, path: &'a [u8]) -> Result<(Self, Stat), RequestError> {
+        let place = Self::find(root, path)?;
+        let stat = place.stat.ok_or_else(|| io::Error::from(Errno::NOENT))?;
+        Ok((place, stat))
+    }
+
+    /// The target of a request: nothing may be in the way, or a file that may be replaced.
+    pub(super) fn target(
+        root: &OwnedFd,
+        path: &'a [u8],
+        replace: bool,
+    ) -> Result<Self, RequestError> {
+        let there = |denied: RequestError| RequestError {
+            why: format!("the new name: {}", denied.why),
+            ..denied
+        };
+        let place = Self::find(root, path).map_err(there)?;
+        match &place.stat {
+            Some(stat) if !replace || !safe_open::is_replaceable(stat) => {
+                Err(RequestError::new(RequestErrorKind::Exists, "the new name exists"))
+            }
+            _ => Ok(place),
+        }
+    }
+
+    /// Gives something its name here.
+    pub(super) fn take(&self, from: (&OwnedFd, &OsStr), replace: bool) -> Result<(), RequestError> {
+        let done = if replace {
+            rustix::fs::renameat(from.0, from.1, &self.parent, self.leaf)
+        } else {
+            move_new(&safe_open::path_of(&self.parent), from, (&self.parent, self.leaf))
+        };
+        match done {
+            Ok(()) => Ok(()),
+            // The system's words for these two errors do not help people.
+            Err(Errno::INVAL) => Err(into_itself()),
+            Err(Errno::XDEV) => {
+                let why = "the two are on different file systems: copy it, and remove the other";
+                Err(RequestError::new(RequestErrorKind::Failed, why))
+            }
+            Err(error) => Err(io::Error::from(error).into()),
+        }
+    }
+}
+
+fn into_itself() -> RequestError {
+    RequestError::new(RequestErrorKind::Failed, "a directory does not go into itself")
+}
+
+/// Whether `path` is beneath `directory`, or it itself.
+fn is_beneath(path: &[u8], directory: &[u8]) -> bool {
+    path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+/// Gives something another name.
+pub(super) fn rename(
+    root: &OwnedFd,
+    from: &[u8],
+    to: &[u8],
+    replace: bool,
+) -> Result<u64, RequestError> {
+    let (source, stat) = Place::source(root, from)?;
+    if safe_open::is_directory(&stat) && is_beneath(to, from) && to != from {
+        return Err(into_itself());
+    }
+    // Only a file or link takes the place of a file.
+    let replace = replace && !safe_open::is_directory(&stat);
+    let target = Place::target(root, to, replace)?;
+    // Two names of one file: the system would do nothing, and both would stay. If it has one name
+    // only, the two differ in a way that this file system ignores, such as case.
+    let same = target.stat.is_some_and(|there| id(&there) == id(&stat) && there.st_nlink > 1);
+    if from != to && same {
+        rustix::fs::unlinkat(&source.parent, source.leaf, AtFlags::empty())
+            .map_err(io::Error::from)?;
+        return Ok(1);
+    }
+    target.take((&source.parent, source.leaf), replace)?;
+    flush(&target.parent);
+    flush(&source.parent);
+    Ok(1)
+}
+
+/// Waits for the disk; a file system that cannot is not to blame for more than that.
+pub(super) fn flush(directory: &OwnedFd) {
+    let _ = flush::directory(directory);
+}
+
+/// Copies something to another name. How many files, directories and links that are.
+pub(super) fn copy(
+    root: &OwnedFd,
+    (from, to): (&[u8], &[u8]),
+    how: Copying,
+    bounds: Bounds,
+    cancel: &Cancel,
+) -> Result<u64, RequestError> {
+    let (source, stat) = Place::source(root, from)?;
+    let directory = safe_open::is_directory(&stat);
+    if directory && !how.trees {
+        return Err(RequestError::new(RequestErrorKind::IsADirectory, "it is a directory"));
+    }
+    if directory && is_beneath(to, from) {
+        return Err(into_itself());
+    }
+    let target = Place::target(root, to, how.replace && !directory)?;
+    let staging = Staging::create(&target.parent)?;
+    let mut copier = Copier { staging: &staging, how, left: bounds, done: 0, cancel };
+    let copied = copier.one((&source.parent, source.leaf), &target, MAX_DOWN);
+    let done = copier.done;
+    staging.remove(&target.parent);
+    flush(&target.parent);
+    copied.map(|()| done)
+}
+
+struct Copier<'a> {
+    staging: &'a Staging,
+    how: Copying,
+    left: Bounds,
+    done: u64,
+    cancel: &'a Cancel,
+}
+
+impl Copier<'_> {
+    /// One thing, whatever it is.
+    fn one(
+        &mut self,
+        (parent, leaf): (&OwnedFd, &OsStr),
+        target: &Place<'_>,
+        down: u32,
+    ) -> Result<(), RequestError> {
+        if self.cancel.is_cancelled() {
+            return Err(RequestError::new(RequestErrorKind::Failed, "interrupted"));
+        }
+        let more = || {
+            RequestError::new(RequestErrorKind::Failed, "these are more than this server copies")
+        };
+        self.left.count = self.left.count.checked_sub(1).ok_or_else(more)?;
+        let gone = || io::Error::from(Errno::NOENT);
+        let stat = safe_open::status(parent, leaf.as_bytes())?.ok_or_else(gone)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => self.file((parent, leaf), target)?,
+            FileType::Directory if self.how.trees => {
+                self.directory((parent, leaf), target, down)?
+            }
+            FileType::Symlink => {
+                let to =
+                    rustix::fs::readlinkat(parent, leaf, Vec::new()).map_err(io::Error::from)?;
+                rustix::fs::symlinkat(&to, &self.staging.handle, COPY).map_err(io::Error::from)?;
+                self.name(target)?;
+            }
+            _ => {
+                let why = "it is neither a file nor a directory";
+                return Err(RequestError::new(RequestErrorKind::Forbidden, why));
+            }
+        }
+        self.done += 1;
+        Ok(())
+    }
+
+    fn file(
+        &mut self,
+        (parent, leaf): (&OwnedFd, &OsStr),
+        to: &Place<'_>,
+    ) -> Result<(), RequestError> {
+        let mut source = safe_open::file(parent.as_fd(), leaf.as_bytes())?;
+        let stat = rustix::fs::fstat(&source).map_err(io::Error::from)?;
+        if !safe_open::is_file(&stat) {
+            return Err(RequestError::new(RequestErrorKind::Failed, "it has changed meanwhile"));
+        }
+        let length = u64::try_from(stat.st_size).unwrap_or(0);
+        let more = || {
+            RequestError::new(
+                RequestErrorKind::Failed,
+                "these are more bytes than this server copies",
+            )
+        };
+        self.left.bytes = self.left.bytes.checked_sub(length).ok_or_else(more)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let copy = rustix::fs::openat(&self.staging.handle, COPY, flags, mode);
+        let mut copy = File::from(copy.map_err(io::Error::from)?);
+        self.content(&mut source, &mut copy, length)?;
+        self.dress(&copy, &stat)?;
+        flush::sync(&copy)?;
+        self.name(to)
+    }
+
+    /// The bytes, by the file system itself where it can, and no holes.
+    fn content(&self, source: &mut File, copy: &mut File, length: u64) -> Result<(), RequestError> {
+        copy.set_len(length)?;
+        let mut at = 0;
+        while let Some((from, end)) = sparse::next_part(source, at, length) {
+            source.seek(SeekFrom::Start(from))?;
+            copy.seek(SeekFrom::Start(from))?;
+            let mut left = end - from;
+            while left > 0 {
+                if self.cancel.is_cancelled() {
+                    return Err(RequestError::new(RequestErrorKind::Failed, "interrupted"));
+                }
+                let step = left.min(STEP);
+                if io::copy(&mut (&mut *source).take(step), copy)? < step {
+                    let why = "it became shorter while it was copied";
+                    return Err(RequestError::new(RequestErrorKind::Failed, why));
+                }
+                left -= step;
+            }
+            at = end;
+        }
+        // The cut-off part looks like a hole.
+        if source.metadata()?.len() < length {
+            return Err(RequestError::new(
+                RequestErrorKind::Failed,
+                "it became shorter while it was copied",
+            ));
+        }
+        Ok(())
+    }
+
+    fn directory(
+        &mut self,
+        (parent, leaf): (&OwnedFd, &OsStr),
+        target: &Place<'_>,
+        down: u32,
+    ) -> Result<(), RequestError> {
+        let deep = || {
+            RequestError::new(
+                RequestErrorKind::Failed,
+                "the directories in it are too many levels deep",
+            )
+        };
+        let below = down.checked_sub(1).ok_or_else(deep)?;
+        let source = safe_open::directory(parent.as_fd(), leaf.as_bytes())?;
+        let stat = rustix::fs::fstat(&source).map_err(io::Error::from)?;
+        rustix::fs::mkdirat(&target.parent, target.leaf, Mode::RWXU).map_err(io::Error::from)?;
+        let made = safe_open::directory(target.parent.as_fd(), target.leaf.as_bytes())?;
+        let names = Dir::read_from(&source).map_err(io::Error::from)?;
+        for name in names {
+            let name = name.map_err(io::Error::from)?;
+            let name = name.file_name().to_bytes();
+            if matches!(name, b"." | b"..") || staging::is_ours(name) {
+                continue;
+            }
+            let parent = made.try_clone()?;
+            let leaf = OsStr::from_bytes(name);
+            let place = Place { parent, leaf, stat: None };
+            self.one((&source, leaf), &place, below)?;
+        }
+        let made = File::from(made);
+        self.dress(&made, &stat)?;
+        Ok(flush::directory(&made.into())?)
+    }
+
+    /// Sets permissions, and times if they are to be kept.
+    fn dress(&self, copy: &File, stat: &Stat) -> Result<(), RequestError> {
+        #[allow(clippy::unnecessary_cast, reason = "its width differs between systems")]
+        let mode = stat.st_mode as u32 & 0o777;
+        let mode = if self.how.keep { mode } else { mode & self.staging.permitted };
+        let set = rustix::fs::fchmod(copy, Mode::from_raw_mode(mode as _));
+        // Otherwise they are the file system's defaults.
+        match self.how.keep {
+            true => set.map_err(io::Error::from)?,
+            false => _ = tolerable(set)?,
+        }
+        if self.how.keep {
+            #[allow(clippy::unnecessary_cast, reason = "their widths differ between systems")]
+            let time = Timespec { tv_sec: stat.st_mtime as _, tv_nsec: stat.st_mtime_nsec as _ };
+            let times = Timestamps { last_access: time, last_modification: time };
+            rustix::fs::futimens(copy, &times).map_err(io::Error::from)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a complete copy its name.
+    fn name(&self, to: &Place<'_>) -> Result<(), RequestError> {
+        let replace = self.how.replace && to.stat.is_some();
+        to.take((&self.staging.handle, OsStr::new(COPY)), replace)
+    }
+}

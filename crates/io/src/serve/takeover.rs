@@ -1,0 +1,73 @@
+//! Takeover: a new upload to a path whose earlier upload still runs (`docs/protocol.md §8.8`). Most
+//! likely it is the same client, restarted, whose first connection has not ended yet.
+
+use std::collections::HashMap;
+
+use netblt_proto::time::Instant;
+
+use super::connection::Connection;
+use super::request::Request;
+use crate::net::listener::ConnectionKey;
+use crate::permissions::Permissions;
+
+/// All connections.
+type ConnectionMap = HashMap<ConnectionKey, Connection>;
+
+/// Uploads that wait until it is known whether the client of an earlier one is alive.
+#[derive(Debug, Default)]
+pub(super) struct DeferredUploads(HashMap<ConnectionKey, (Request, Instant)>);
+
+impl DeferredUploads {
+    pub(super) fn add(&mut self, now: Instant, key: ConnectionKey, request: Request) {
+        self.0.insert(key, (request, now));
+    }
+
+    /// The connections of these uploads.
+    pub(super) fn keys(&self) -> impl Iterator<Item = ConnectionKey> {
+        self.0.keys().copied()
+    }
+
+    /// This one has gone.
+    pub(super) fn forget(&mut self, key: ConnectionKey) {
+        self.0.remove(&key);
+    }
+
+    /// A request that need not wait any more.
+    pub(super) fn take(
+        &mut self,
+        key: ConnectionKey,
+        connections: &ConnectionMap,
+    ) -> Option<Request> {
+        let (request, since) = self.0.get(&key)?;
+        let permissions = &connections.get(&key)?.permissions;
+        if peer_liveness_unknown(connections, (permissions, &request.upload_key()), *since) {
+            return None;
+        }
+        self.0.remove(&key).map(|(request, _)| request)
+    }
+}
+
+/// Whether it is unknown if the client of a running upload is alive: no datagram of it has arrived
+/// since then, but it has not been silent for long enough to count as dead.
+pub(super) fn peer_liveness_unknown(
+    connections: &ConnectionMap,
+    (permissions, upload_key): (&Permissions, &[u8]),
+    since: Instant,
+) -> bool {
+    let mut here =
+        connections.values().filter(|connection| connection.puts((permissions, upload_key)));
+    here.any(|connection| connection.last_received() <= since && !connection.is_silent())
+}
+
+/// Removes the uploads there whose clients have fallen silent: a new upload takes their place.
+pub(super) fn evict_stale(
+    connections: &mut ConnectionMap,
+    (permissions, upload_key): (&Permissions, &[u8]),
+) -> Vec<Connection> {
+    let is_old = |connection: &Connection| {
+        connection.puts((permissions, upload_key)) && connection.is_silent()
+    };
+    let old = connections.iter().filter(|(_, connection)| is_old(connection)).map(|(key, _)| *key);
+    let old: Vec<ConnectionKey> = old.collect();
+    old.into_iter().filter_map(|key| connections.remove(&key)).collect()
+}
