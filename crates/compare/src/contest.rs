@@ -15,17 +15,17 @@ use crate::rival::{Rival, all};
 use crate::single_run::{Halt, Run, Task};
 pub use crate::testbed::Room;
 
-/// Where nothing is said, the link is busy for so long at its full rate.
+/// By default the link is busy for this long at its full rate.
 const FILL: Duration = Duration::from_secs(4);
-/// And a path without a rate carries so much.
+/// The size of the file on a path without a rate.
 const UNLIMITED_BYTES: u64 = 1 << 30;
 
-/// What is asked for.
+/// The options of a comparison.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The program `netblt`.
     pub netblt: PathBuf,
-    /// Bytes of the file; none: what the link carries in four seconds.
+    /// Bytes of the file; none: four seconds of the link's rate.
     pub bytes: Option<u64>,
     /// Runs of each, at least 1.
     pub runs: u32,
@@ -63,13 +63,13 @@ pub struct Figures {
     pub wire_bytes: u64,
     /// Packets that entered it towards the far side.
     pub packets: u64,
-    /// Of these, lost to the full queue, and at random.
+    /// Packets lost to the full queue, and at random.
     pub lost_to_queue: u64,
     /// See there.
     pub lost_at_random: u64,
     /// Time of processors, sending and receiving side.
     pub cpu: [Option<Duration>; 2],
-    /// What waited for the link, in the mean of a run, and at most.
+    /// The queue of a run: mean and maximum.
     pub queue_mean: Duration,
     /// See there.
     pub queue_most: Duration,
@@ -81,7 +81,7 @@ pub struct Figures {
 /// One path.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// What it is.
+    /// The path.
     pub path: Scenario,
     /// Bytes of the file.
     pub bytes: u64,
@@ -96,12 +96,12 @@ pub struct Table {
 pub enum Failure {
     /// It was to end.
     Stopped,
-    /// What could not be made, and why.
+    /// Something could not be made, and why.
     Start(String),
 }
 
-/// The paths where nothing is said: one that loses nothing, the same with losses, and one whose
-/// queue holds four times as much as it should.
+/// The default paths: one without loss, the same with losses, and one with a queue that is four
+/// times too long.
 pub fn usual_paths() -> Vec<Scenario> {
     [
         ("100 Mbit/s, 70 ms", "rate = \"100 Mbit\"\nrtt = \"70 ms\"\nmtu = 1500\n"),

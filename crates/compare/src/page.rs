@@ -193,7 +193,7 @@ fn html_table(table: &Table) -> String {
     out
 }
 
-/// What programs say may hold anything.
+/// Escapes a program's output.
 fn escape(text: &str) -> String {
     text.chars().fold(String::new(), |mut out, c| {
         match c {

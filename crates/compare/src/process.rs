@@ -1,4 +1,4 @@
-//! A program in one of the hosts. It ends with the value that stands for it, whatever happens.
+//! A program in one of the hosts. It ends when its value is dropped, whatever happens.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use netblt_emu::netns::{self, Host};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-/// How often a program is looked at while it is waited for.
+/// The interval at which a running program is checked.
 pub(crate) const LOOK_ROUND: Duration = Duration::from_millis(4);
 /// How long a program that was asked to end may take.
 const MERCY: Duration = Duration::from_secs(2);
 /// How much of a program's output is shown, in bytes.
 const SAID_BYTES: usize = 400;
 
-/// A program and its words: the program's name or path comes first.
+/// A command line: the program's name or path comes first.
 pub(crate) type Words = Vec<OsString>;
 
 /// A program that runs, or has ended and is not forgotten yet.
@@ -34,12 +34,12 @@ pub(crate) struct Side {
 pub(crate) struct Ended {
     /// With exit code 0.
     pub(crate) good: bool,
-    /// Of processors, its children included: of its own and of the system for it.
+    /// Processor time, with its children: its own and the system's for it.
     pub(crate) cpu: Duration,
 }
 
 impl Side {
-    /// Starts a program inside a host; what it says goes to `log`.
+    /// Starts a program inside a host. Its output goes to `log`.
     pub(crate) fn start(
         host: &Host,
         words: &Words,
@@ -72,7 +72,7 @@ impl Side {
         self.child.id()
     }
 
-    /// What it has said so far.
+    /// Its output so far.
     pub(crate) fn said(&self) -> String {
         fs::read(&self.log)
             .map(|text| String::from_utf8_lossy(&text).into_owned())
@@ -92,7 +92,7 @@ impl Side {
     pub(crate) fn ended(&mut self) -> Option<Ended> {
         let pid = self.pid()?;
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        // What it took is known until it is waited for.
+        // Its processor time is known until it is waited for.
         waitid(WaitId::Pid(pid), look).ok()??;
         let cpu = cpu_of(self.child.id()).unwrap_or_default();
         let status = self.child.wait().ok()?;
@@ -140,7 +140,7 @@ impl Side {
 
 impl Drop for Side {
     fn drop(&mut self) {
-        // Nothing happens to one that was waited for.
+        // A program that was waited for is not affected.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

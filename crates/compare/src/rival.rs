@@ -14,7 +14,7 @@ use netblt_proto::units::Rate;
 use crate::process::Words;
 use crate::testbed::{Ground, Room, same};
 
-/// Where programs are looked for besides `PATH`: daemons are not on everyone's.
+/// Directories for programs besides `PATH`: daemons are not in everyone's.
 const ALSO: [&str; 2] = ["/usr/sbin", "/sbin"];
 /// Ports within the far host, which is otherwise empty.
 const SRT_PORT: u16 = 9000;
@@ -23,7 +23,7 @@ const IPERF_PORT: u16 = 5201;
 const SSH_PORT: u16 = 22;
 /// A program that needs a rate gets this part of the link's, in per cent, IP headers included.
 pub const GIVEN_PERCENT: u64 = 95;
-/// What a kernel says that it can do.
+/// The kernel's list of congestion controls.
 const CONGESTION_CONTROLS: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
 /// A program that takes part.
@@ -66,14 +66,14 @@ pub(crate) enum Ready {
     Udp(u16),
 }
 
-/// Whose end is the end of a transfer.
+/// The side whose end is the end of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Over {
     /// The near side's: it knows then that all has come. The far side ends by itself.
     Near,
     /// The near side's, and the far side waits for others: it has to be ended.
     NearOfDaemon,
-    /// That of both: the near side does not wait for what is under way.
+    /// Both: the near side does not wait for data in flight.
     Both,
 }
 
@@ -98,7 +98,7 @@ pub fn all() -> Vec<Rival> {
 }
 
 impl Rival {
-    /// What it is, for people.
+    /// Its description, for people.
     pub fn about(&self) -> String {
         match self.kind {
             Kind::Ours("fair") => "ours, without a given rate".to_owned(),
@@ -170,7 +170,7 @@ impl Rival {
         }
     }
 
-    /// What has to be there before a run.
+    /// Prepares a run.
     pub(crate) fn prepare(&self, ground: &Ground<'_>) -> Result<(), String> {
         match self.kind {
             Kind::Ssh(_) => prepare_ssh(ground.room, &ground.hosts.b),
@@ -219,7 +219,7 @@ impl Rival {
         }
     }
 
-    /// The near side's words, where the far side has said this.
+    /// The near side's command line, after this output of the far side.
     pub(crate) fn near(&self, ground: &Ground<'_>, netblt: &Path, said: &str, bytes: u64) -> Words {
         let there = ground.hosts.b.address.to_string();
         let from = ground.room.source();
@@ -302,7 +302,7 @@ fn words(program: impl Into<OsString>, texts: &[&str], paths: &[&Path]) -> Words
     [program.into()].into_iter().chain(texts).chain(paths).collect()
 }
 
-/// Where a program is.
+/// The path of a program.
 fn program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let places = env::split_paths(&path).chain(ALSO.map(PathBuf::from));
@@ -326,7 +326,7 @@ fn ssh_words(copier: Copier, room: &Room) -> Words {
             all
         }
         Copier::Qcp => {
-            // It looks up names itself, and has ssh do so again.
+            // It resolves names itself, and has ssh do so again.
             let own = config.display().to_string();
             let texts = ["-q", "--ssh-config", &own, "-S", "-F", "-S"];
             let mut all = words("qcp", &texts, &[&config, &from]);

@@ -26,7 +26,7 @@ const UNTIL_READY: Duration = Duration::from_secs(15);
 /// How long the far side may take to end by itself, besides four round trips.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// What is run.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Task<'a> {
     pub(crate) path: &'a Scenario,
@@ -36,20 +36,20 @@ pub(crate) struct Task<'a> {
     pub(crate) seed: u64,
     /// Of the file.
     pub(crate) bytes: u64,
-    /// What is not over by then is ended.
+    /// A longer run is ended.
     pub(crate) longest: Duration,
     /// Whether everything is to end now.
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Run {
     /// From the start of the near side to the end.
     pub(crate) time: Duration,
-    /// Of data that came.
+    /// Bytes that arrived.
     pub(crate) bytes: u64,
-    /// What each side took of processors: near, far.
+    /// Processor time of each side: near, far.
     pub(crate) cpu: [Option<Duration>; 2],
     pub(crate) seen: Seen,
     /// Why it does not count.
@@ -71,7 +71,7 @@ impl Task<'_> {
         let mut ground = Ground::new(self.path, self.seed, self.room).map_err(network)?;
         match self.contest(rival, &mut ground) {
             Ok(run) => Ok(run),
-            // Its own fault: it does not count, and the others go on.
+            // A fault of the program: the run does not count, and the others go on.
             Err(problem) if !self.stops() => Ok(Run { problem: Some(problem), ..Run::default() }),
             Err(_) => Err(Halt::Stopped),
         }
@@ -146,7 +146,7 @@ impl Task<'_> {
             return ended;
         }
         let deadline = Instant::now() + FAREWELL + self.path.rtt() * 4;
-        // What a daemon's children took is its own once it has waited for them.
+        // A daemon has its children's processor time once it has waited for them.
         while over == Over::NearOfDaemon && far.has_children() && Instant::now() < deadline {
             thread::sleep(LOOK_ROUND);
         }

@@ -1,4 +1,4 @@
-//! Where one run takes place: two hosts, the path between them, and a directory for files.
+//! The testbed of one run: two hosts, the path between them, and a directory for files.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -13,10 +13,10 @@ use netblt_path::scenario::Scenario;
 use netblt_proto::units::Rate;
 use tempfile::TempDir;
 
-/// What a device takes when the link says nothing of it, in bytes.
+/// The MTU of a device if the link has none, in bytes.
 const DEVICE_MTU: u16 = 1500;
 
-/// The directory of a contest: what is sent, where it goes, what was said. It goes when dropped.
+/// The directory of a comparison: the source, the destination and the logs. Removed when dropped.
 #[derive(Debug)]
 pub struct Room {
     directory: TempDir,
@@ -36,12 +36,12 @@ impl Room {
         self.directory.path().join(name)
     }
 
-    /// What is sent.
+    /// The source.
     pub fn source(&self) -> PathBuf {
         self.path("data")
     }
 
-    /// Where it goes; empty at the start of each run.
+    /// The destination; empty at the start of each run.
     pub fn destination(&self) -> PathBuf {
         self.path("to")
     }
@@ -59,8 +59,8 @@ impl Room {
     }
 }
 
-/// What a guard does when its standard input ends without a word: no contest is there any more, and
-/// what it made is removed. Signals to the contest are none to its guard.
+/// The script of a guard. When its standard input ends without a word, the program has died, and
+/// the guard removes what it made. Signals to the program do not reach its guard.
 const GUARD: &str = "trap '' INT TERM HUP; read word && exit; for host in \"$1\" \"$2\"; do \
                      ip netns pids \"$host\" | xargs -r kill -KILL; ip netns delete \"$host\"; \
                      done; rm -rf \"$3\"";
@@ -97,12 +97,12 @@ pub(crate) struct Ground<'a> {
     _guard: Guard,
     tun: Option<Tun>,
     pub(crate) room: &'a Room,
-    /// What the link carries to host b.
+    /// The rate of the link to host b.
     pub(crate) rate: Option<Rate>,
     queue: Queue,
 }
 
-/// What waited for the link to host b, as seen now and then.
+/// The queue for the link to host b, as sampled.
 #[derive(Clone, Copy, Debug, Default)]
 struct Queue {
     sum: Duration,
@@ -110,21 +110,21 @@ struct Queue {
     most: Duration,
 }
 
-/// What the path has to say about a run.
+/// The path's counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Seen {
     /// IP bytes that entered the path, in both directions.
     pub(crate) wire_bytes: u64,
     /// Packets that entered the path to host b.
     pub(crate) packets: u64,
-    /// Of these, lost to the full queue.
+    /// Packets lost to the full queue.
     pub(crate) lost_to_queue: u64,
-    /// Of these, lost at random.
+    /// Packets lost at random.
     pub(crate) lost_at_random: u64,
-    /// What waited for the link to host b, in the mean, and at most.
+    /// The queue for the link to host b: mean and maximum.
     pub(crate) queue_mean: Duration,
     pub(crate) queue_most: Duration,
-    /// Of the packets of both directions, those that this machine delivered too late.
+    /// Packets of both directions that this machine delivered too late.
     pub(crate) late: u64,
     pub(crate) all: u64,
 }
@@ -147,7 +147,7 @@ impl<'a> Ground<'a> {
         self.tun.as_ref().map(Tun::report).unwrap_or_default()
     }
 
-    /// Looks at the queue.
+    /// Samples the queue.
     pub(crate) fn look(&mut self) {
         let waits = self.report().up.queue_time;
         self.queue.sum += waits;
@@ -155,7 +155,7 @@ impl<'a> Ground<'a> {
         self.queue.most = self.queue.most.max(waits);
     }
 
-    /// What was seen since `before`.
+    /// The counts since `before`.
     pub(crate) fn seen(&self, before: &TunReport) -> Seen {
         let now = self.report();
         let ways = [(&now.up, &before.up), (&now.down, &before.down)];

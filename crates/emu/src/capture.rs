@@ -1,4 +1,4 @@
-//! What passed, as a file for Wireshark and tcpdump (pcapng, IP packets, nanoseconds).
+//! Captures the packets of a path for Wireshark and tcpdump (pcapng, IP packets, nanoseconds).
 //!
 //! The file has two interfaces, the two ends of the path. Each packet is in it when its sender
 //! hands it in (outbound) and, unless it is lost, when it leaves the path for the other end
@@ -13,8 +13,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::packet::{fold, sum};
 
-/// IP behind four bytes that tell the family. LINKTYPE_RAW needs none, but several libpcap versions
-/// refuse files with two interfaces of it.
+/// IP behind four bytes with the address family. LINKTYPE_RAW needs none, but several libpcap
+/// versions refuse files with two interfaces of it.
 const LINKTYPE_NULL: u16 = 0;
 /// Those four bytes, in the order of the file.
 const IPV4: [u8; 4] = 2_u32.to_le_bytes();
@@ -82,7 +82,7 @@ impl Capture {
         self.packet(end, way, [&header, payload]);
     }
 
-    /// Writes out what is still in memory; the first failure of all, if there was one.
+    /// Writes out the rest in memory. Returns the first error, if there was one.
     pub fn finish(&self) -> io::Result<()> {
         let mut sink = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         match sink.failed.take() {

@@ -21,9 +21,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-/// Where `ip netns` keeps names.
+/// The directory of the names of `ip netns`.
 const NAMES: &str = "/run/netns";
-/// Where the locks are.
+/// The directory of the locks.
 const LOCKS: &str = "/run/netblt";
 /// The name of the device inside either namespace.
 pub const DEVICE: &str = "tun0";
@@ -38,7 +38,7 @@ const IPV6_MIN_MTU: u16 = 1280;
 /// One of the two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Of its namespace, for `ip netns exec`.
+    /// The name of its namespace, for `ip netns exec`.
     pub name: String,
     /// Its address on the path, of the range that is reserved for such tests (RFC 2544).
     pub address: Ipv4Addr,
@@ -46,7 +46,7 @@ pub struct Host {
     pub address6: Ipv6Addr,
 }
 
-/// What this machine lacks to have namespaces, one sentence each; empty when nothing.
+/// The missing requirements for namespaces, one sentence each; empty when there are none.
 pub fn missing() -> Vec<String> {
     let mut missing = Vec::new();
     let lacks = capabilities_lacking();
@@ -58,7 +58,7 @@ pub fn missing() -> Vec<String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(
             "/dev/net/tun (`modprobe tun`; in a container: --device /dev/net/tun)".to_owned(),
         ),
-        // Said already, by the privilege.
+        // The missing privilege was reported already.
         Err(_) if !lacks.is_empty() => {}
         Err(error) => missing.push(format!("access to /dev/net/tun ({error})")),
     }
@@ -68,7 +68,7 @@ pub fn missing() -> Vec<String> {
     missing
 }
 
-/// Of the capabilities needed, those that this process does not have.
+/// The needed capabilities that this process does not have.
 fn capabilities_lacking() -> Vec<&'static str> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -133,7 +133,7 @@ impl Drop for Hosts {
     fn drop(&mut self) {
         self.end_programs();
         for host in [&self.a, &self.b] {
-            // What cannot be removed now is removed by the next run.
+            // Leftovers are removed by the next run.
             let _ = ip(&["netns", "delete", &host.name]);
         }
         if let Some((_, path)) = self.lock.take() {
@@ -252,7 +252,7 @@ fn end_programs(names: &[&str]) {
 /// process ends in whatever way.
 fn device_inside(name: &str, mtu: u16) -> io::Result<SyncDevice> {
     let namespace = File::open(Path::new(NAMES).join(name))?;
-    // A thread of its own: it never comes back from the namespace.
+    // In a thread of its own, which never leaves the namespace.
     let open = move || -> io::Result<SyncDevice> {
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
         let builder = DeviceBuilder::new().name(DEVICE).mtu(mtu).tx_queue_len(DEVICE_QUEUE);
@@ -294,7 +294,7 @@ fn configure(host: &Host, mtu: u16) -> io::Result<()> {
     answer("-batch", child.wait_with_output()?).map(drop)
 }
 
-/// What `ip` prints.
+/// The output of `ip`.
 fn ip(args: &[&str]) -> io::Result<String> {
     let output = Command::new("ip").args(args).stdin(Stdio::null()).output()?;
     answer(&args.join(" "), output)

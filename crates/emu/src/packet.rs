@@ -1,5 +1,5 @@
-//! What an emulator has to know about an IP packet: how long its header is, its ECN field, and
-//! whether routers would forward it. Nothing in here trusts the bytes.
+//! The properties of an IP packet that an emulator needs: the length of its header, its ECN field,
+//! and whether routers would forward it. Nothing in here trusts the bytes.
 
 use netblt_proto::api::Ecn;
 

@@ -52,7 +52,7 @@ const PUBLISH: Duration = Duration::from_millis(1);
 /// While many come, a datagram may wait this long for company, and a small part of the path's delay
 /// at most: to wake up for each costs more than to carry it.
 const GRACE_MAX: Duration = Duration::from_micros(200);
-/// So many datagrams between two publications are many.
+/// More datagrams than this between two publications are many.
 const BUSY: u64 = 4;
 /// Later than this is late: some scheduling delay is everybody's lot.
 const LATE: Duration = Duration::from_millis(1);
@@ -78,8 +78,8 @@ pub struct RelayReport {
     pub refused: u64,
     /// Datagrams delivered by the path which the system would not send.
     pub unsent: u64,
-    /// Datagrams that went out more than a millisecond late. Many mean that the machine is too slow
-    /// or too busy for this path, and that what was measured is not the path.
+    /// Datagrams that left more than a millisecond late. If they are many, the machine is too slow
+    /// or too busy for this path, and the measurement is not of the path.
     pub late: u64,
     /// The most that a datagram went out late.
     pub late_max: Duration,
@@ -104,7 +104,7 @@ impl RelayCounters {
 #[derive(Clone, Debug)]
 struct Parcel {
     client: ClientId,
-    /// The link model knows one ECN-capable codepoint; this tells the other.
+    /// The link model knows one ECN-capable codepoint; this stores the other.
     ect1: bool,
     bytes: Vec<u8>,
 }
@@ -142,9 +142,9 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// A relay from `listen` (port 0: any) to `target`. What comes for it waits in the socket until
+    /// A relay from `listen` (port 0: any) to `target`. Datagrams for it wait in the socket until
     /// [`Relay::run`]. The schedules of `up` (towards the target) and `down` count from the first
-    /// datagram; the faults of both are drawn from `seed`.
+    /// datagram. The faults of both are drawn from `seed`.
     pub fn bind(
         listen: SocketAddr,
         target: SocketAddr,
@@ -176,8 +176,8 @@ impl Relay {
         })
     }
 
-    /// Writes what comes in and what goes out into a capture as well. A datagram has the addresses
-    /// of its client and the target there, as if nothing were between them.
+    /// Writes incoming and outgoing datagrams into a capture as well. They have the addresses of
+    /// their client and the target there, as if nothing were between them.
     pub fn capture(&mut self, capture: Arc<Capture>) {
         self.capture = Some(capture);
     }
@@ -216,7 +216,7 @@ impl Relay {
         Ok(self.report)
     }
 
-    /// How long to gather what comes and what is due.
+    /// How long to gather incoming and due datagrams.
     fn grace(&self) -> Duration {
         if !self.busy {
             return Duration::ZERO;
@@ -236,7 +236,7 @@ impl Relay {
         next.since(self.virtual_time(Instant::now()))
     }
 
-    /// Sends what has arrived at the far ends of both paths.
+    /// Sends the datagrams that have arrived at the far ends of both paths.
     fn send_due(&mut self, now: Instant) {
         let time = self.virtual_time(now);
         for upward in [true, false] {
@@ -296,13 +296,13 @@ impl Relay {
     fn collect(&mut self) {
         self.report.up = *self.up.counters();
         self.report.down = *self.down.counters();
-        // A link that stands still makes this "for ever", which says nothing.
+        // A link that stands still makes this "for ever", which is no information.
         let known = |time| if time == Duration::MAX { Duration::ZERO } else { time };
         self.report.up_queue_time = known(self.up.queue_time());
         self.report.down_queue_time = known(self.down.queue_time());
     }
 
-    /// Takes in what has come on one socket.
+    /// Takes in the datagrams of one socket.
     fn receive(&mut self, key: u64) -> io::Result<()> {
         let upward = key == LISTENER;
         let mut inbox = std::mem::take(&mut self.inbox);
@@ -423,8 +423,8 @@ fn codepoint(ecn: Option<Ecn>, ect1: bool) -> Option<EcnCodepoint> {
     }
 }
 
-/// Whether an error says something about the network rather than about the socket: nothing there
-/// yet, or news by ICMP about an earlier datagram.
+/// Whether an error concerns the network rather than the socket: no datagram there, or an ICMP
+/// message about an earlier one.
 fn passing(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,

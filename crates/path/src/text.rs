@@ -160,12 +160,12 @@ pub(crate) struct Decimal {
 }
 
 impl Decimal {
-    /// Takes a number off the front of `text`; the rest comes without the spaces between.
+    /// Takes a number off the front of `text`. Returns the rest without the spaces between.
     pub(crate) fn split(text: &str) -> Option<(Self, &str)> {
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, rest) = text.split_at(end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        // What lies below a billionth of a billionth is no help to anybody.
+        // Digits below a billionth of a billionth have no use.
         let fraction = &fraction[..fraction.len().min(18)];
         let digits = format!("{whole}{fraction}").parse().ok()?;
         if number.ends_with('.') || whole.is_empty() {

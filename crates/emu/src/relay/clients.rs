@@ -10,7 +10,7 @@ use super::socket::{Route, Socket};
 use super::wait::Waiter;
 use super::{IDLE_LIMIT, MAX_CLIENTS};
 
-/// Which client a datagram inside belongs to, also after others have taken its place.
+/// The client of a datagram inside, also after others have taken its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClientId {
     slot: u32,
@@ -123,7 +123,7 @@ impl Clients {
         Some(slot as u32)
     }
 
-    /// The client whose socket is waited for under `key`.
+    /// The client whose socket is polled under `key`.
     pub(super) fn of_socket(&mut self, key: u64, now: Instant) -> Option<(ClientId, u32)> {
         let slot = u32::try_from(key).ok()?;
         let client = self.slots.get_mut(slot as usize)?.as_mut()?;
@@ -146,7 +146,7 @@ impl Clients {
         Some(client)
     }
 
-    /// Once a second, closes what has been silent for too long.
+    /// Once a second, closes clients that have been silent for too long.
     pub(super) fn forget_idle(&mut self, now: Instant, waiter: &mut Waiter) {
         let since = |then: Instant| now.saturating_duration_since(then);
         if self.swept.is_some_and(|swept| since(swept) < Duration::from_secs(1)) {

@@ -9,8 +9,8 @@ use super::clients::ClientId;
 use super::socket::Route;
 use super::wait::writable;
 
-/// The most that one send may hold: what fits a UDP length field over IPv4, and as many datagrams
-/// as Linux cuts.
+/// The most that one send may hold: the UDP length field over IPv4 bounds it, and the number of
+/// datagrams that Linux cuts.
 const BATCH_BYTES: usize = 65_507;
 const MAX_SEGMENTS: usize = 64;
 /// How long a full socket is waited for before its datagram is given up. The queue of the system
@@ -38,7 +38,7 @@ impl Pool {
     }
 }
 
-/// Datagrams of one client, one size and one ECN mark, of which the last may be shorter.
+/// Datagrams of one client, one size and one ECN mark. The last may be shorter.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     client: Option<ClientId>,
@@ -49,7 +49,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Whose datagrams these are; `None` when there are none.
+    /// Their client; `None` when there are none.
     pub(super) fn client(&self) -> Option<ClientId> {
         self.client
     }

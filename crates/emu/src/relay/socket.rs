@@ -1,4 +1,4 @@
-//! Sockets with GSO, GRO and ECN, and what is read from them.
+//! Sockets with GSO, GRO and ECN, and the batches that are read from them.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, Type};
 
-/// What is asked of the system for each socket's buffers; it gives as much as it allows. It has to
+/// The requested size of each socket's buffers; the system grants as much as it allows. It has to
 /// last while the relay is off the processor: 4 MB are 30 ms of 1 Gbit/s.
 const BUFFER_BYTES: usize = 4 << 20;
 /// The largest batch that the system hands over.
@@ -60,8 +60,8 @@ impl Socket {
     }
 }
 
-/// quinn-udp asks for the time at which each datagram came too, and has no room for it beside what
-/// else the kernel tells of a batch: the last of that, its ECN mark, would be cut off.
+/// quinn-udp asks for the arrival time of each datagram, too, and has no room for it beside the
+/// kernel's other control messages of a batch. The last of them, the ECN mark, would be cut off.
 fn keep_ecn(socket: &UdpSocket) {
     #[cfg(target_os = "linux")]
     {
@@ -95,7 +95,7 @@ impl Inbox {
         }
     }
 
-    /// Reads what is there; whether there may be more.
+    /// Reads the waiting datagrams. Returns whether there may be more.
     pub(super) fn fill(&mut self, socket: &Socket) -> io::Result<bool> {
         self.filled = 0;
         let mut chunks = self.bytes.chunks_mut(BATCH_BYTES);
@@ -105,7 +105,7 @@ impl Inbox {
         Ok(self.filled == BATCH_SIZE)
     }
 
-    /// What was read: batches of datagrams of `stride` bytes each, the last perhaps shorter.
+    /// The batches that were read: datagrams of `stride` bytes each, the last perhaps shorter.
     pub(super) fn batches(&self) -> impl Iterator<Item = (&RecvMeta, &[u8])> {
         let chunks = self.bytes.chunks(BATCH_BYTES);
         let filled = self.meta.iter().zip(chunks).take(self.filled);

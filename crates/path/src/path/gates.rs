@@ -7,19 +7,19 @@ use std::time::Duration;
 use netblt_proto::time::{Instant, nanos};
 use netblt_proto::units::Rate;
 
-/// A token bucket before the queue: what is beyond it is dropped at once.
+/// A token bucket before the queue: packets beyond it are dropped at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policer {
-    /// What passes in the long run, in IP bytes.
+    /// The long-term rate, in IP bytes.
     pub rate: Rate,
-    /// What passes at once after a rest.
+    /// The burst that passes after a rest.
     pub bucket_bytes: u64,
 }
 
 /// CoDel, with an interval of twenty targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoDel {
-    /// What may wait for longer than this now and then, and not for a whole interval.
+    /// Packets may wait for longer than this now and then, and not for a whole interval.
     pub target: Duration,
     /// ECN-capable packets are marked and not dropped.
     pub marks: bool,
@@ -27,7 +27,7 @@ pub struct CoDel {
 
 /// With no more than this waiting there is no queue (RFC 8289 §5.4: one packet).
 const ONE_PACKET: u64 = 1500;
-/// Of a drop an interval, in targets (RFC 8289 §4.4: 5 of 100 ms).
+/// One drop in each interval, which is so many targets (RFC 8289 §4.4: 5 of 100 ms).
 const INTERVAL: u32 = 20;
 
 /// How full a policer's bucket is.
@@ -38,7 +38,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// Whether so many bytes pass, which are taken out then.
+    /// Whether so many bytes pass. If so, they are taken out of the bucket.
     pub(super) fn passes(&mut self, now: Instant, policer: Policer, bytes: u64) -> bool {
         let taken = policer.rate.bytes_in(self.full.since(now));
         let passes = taken.saturating_add(bytes) <= policer.bucket_bytes;
@@ -60,8 +60,8 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    /// Whether the packet that leaves the queue `at`, which it entered at `entered` and in which
-    /// `waiting` bytes stay, is to be dropped or marked.
+    /// Whether the packet that leaves the queue `at` is to be dropped or marked. It entered at
+    /// `entered`, and `waiting` bytes stay.
     pub(super) fn condemns(
         &mut self,
         at: Instant,

@@ -1,4 +1,4 @@
-//! What a link is: its options, and how they change as time passes.
+//! The options of a link, and how they change as time passes.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub struct LinkOptions {
     pub policer: Option<Policer>,
     /// How much may wait for the link.
     pub queue: QueueLimit,
-    /// What drops or marks by chance as packets join the queue: PIE or RED. `None`: nothing.
+    /// Drops or marks packets at random as they join the queue: PIE or RED. `None`: neither.
     pub early_drop: Option<EarlyDrop>,
     /// Drops or marks packets that wait too long. `None`: no CoDel.
     pub codel: Option<CoDel>,
@@ -45,27 +45,27 @@ pub struct LinkOptions {
     pub mtu: Option<u16>,
     /// Whether the link works.
     pub outage: Outage,
-    /// What changes, and when. Sorted by time by the path itself; equal times apply in order.
+    /// The changes, and their times. The path sorts them by time; equal times apply in order.
     pub schedule: Vec<Change>,
 }
 
 /// How much may wait for a link. The packet that is being sent does not wait any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueLimit {
-    /// As much as comes. The caller bounds it by what it pushes.
+    /// Unlimited. The caller bounds it by what it pushes.
     #[default]
     Unlimited,
     /// This many IP bytes.
     Bytes(u64),
     /// This many packets.
     Packets(u32),
-    /// What the link sends in this time at its present rate; unlimited without a rate.
+    /// The data that the link sends in this time at its present rate; unlimited without a rate.
     Time(Duration),
 }
 
 impl QueueLimit {
-    /// The queue that is commonly advised: what the path holds in one round trip, and at least 64
-    /// packets of 1,500 bytes, without which a short path could not take a burst.
+    /// The queue that is commonly advised: one bandwidth-delay product, and at least 64 packets of
+    /// 1,500 bytes, without which a short path could not take a burst.
     pub fn bdp(rate: Option<Rate>, rtt: Duration) -> Self {
         match rate {
             Some(rate) => Self::Bytes(rate.bytes_in(rtt).max(64 * 1500)),
@@ -79,7 +79,7 @@ impl QueueLimit {
 pub enum MarkAbove {
     /// More than this many IP bytes wait.
     Bytes(u64),
-    /// What waits takes longer than this to send.
+    /// The queue takes longer than this to send.
     Time(Duration),
 }
 
@@ -88,7 +88,7 @@ pub enum MarkAbove {
 pub enum Displacement {
     /// This many later packets overtake it, or fewer when none come for [`PATIENCE`].
     Packets(u32),
-    /// It comes this much later.
+    /// It arrives this much later.
     Time(Duration),
 }
 
@@ -108,19 +108,19 @@ pub enum Outage {
     /// It works.
     #[default]
     None,
-    /// What leaves the queue vanishes (a cable pulled somewhere along the path). What is already
-    /// on its way arrives.
+    /// Packets that leave the queue vanish (a cable pulled somewhere along the path). Those in
+    /// flight arrive.
     Drop,
     /// Nothing leaves the queue, which fills (a radio that waits for its next slot).
     Hold,
 }
 
-/// What changes about a link at one time; `None` leaves an option as it is.
+/// The changes of a link at one time; `None` leaves an option as it is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Change {
     /// When, counted from [`netblt_proto::time::Instant::EPOCH`].
     pub at: Duration,
-    /// New rate. A packet that is being sent goes on at the old one.
+    /// New rate. A packet in transmission finishes at the old one.
     pub rate: Option<Rate>,
     /// New delay of packets that leave the link from now on. None overtakes those before it.
     pub delay: Option<Duration>,

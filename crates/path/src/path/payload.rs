@@ -1,6 +1,6 @@
-//! What a path may carry.
+//! The payload of a path.
 
-/// What a path carries.
+/// A payload.
 pub trait Payload: Clone {
     /// Bytes in the datagram.
     fn len_bytes(&self) -> usize;

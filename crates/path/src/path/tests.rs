@@ -29,7 +29,7 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(bytes[..8].try_into().unwrap())
 }
 
-/// Everything still inside, each taken out when `next` says so.
+/// All packets inside, each taken out when `next` says so.
 fn drain(path: &mut Path<Vec<u8>>) -> Vec<Delivery<Vec<u8>>> {
     let mut out = Vec::new();
     while let Some(next) = path.next() {

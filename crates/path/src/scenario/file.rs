@@ -21,7 +21,7 @@ const MAX_CHANGES: u64 = 100_000;
 pub struct Scenario {
     /// Its name; empty when it has none of its own.
     pub name: String,
-    /// What it is, for people.
+    /// Its description, for people.
     pub about: String,
     /// From the side that connects towards its target.
     pub up: LinkOptions,
@@ -47,7 +47,7 @@ pub enum ScenarioError {
     Meaning {
         /// The key, such as `path.rtt`.
         key: String,
-        /// What is wrong with it, and what would be right.
+        /// Its error, and the right form.
         problem: &'static str,
     },
     /// No network of this name is shipped.
@@ -139,7 +139,7 @@ fn meaning(key: impl Into<String>, problem: &'static str) -> ScenarioError {
 }
 
 impl LinkTable {
-    /// This table with what `[path.up]` or `[path.down]` says differently.
+    /// This table with the differences of `[path.up]` or `[path.down]`.
     fn direction(&self, key: &str, own: Option<Box<Self>>) -> Result<Self, ScenarioError> {
         let own = own.map_or_else(Self::default, |own| *own);
         if own.rtt.is_some() || own.schedule.iter().any(|change| change.rtt.is_some()) {
@@ -298,7 +298,7 @@ fn value<T>(text: Text<T>) -> T {
     text.0
 }
 
-/// What can be read from such a text.
+/// Types that can be parsed from such a text.
 trait FromText: Sized {
     fn from_text(text: &str) -> Result<Self, String>;
 }
