@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use netblt::keys::tofu::{self, KnownSince};
 use netblt::keys::{KnownServers, ask, file, fingerprint};
-use netblt::serve::client::{Client, Fetch, Read, into_directory};
+use netblt::serve::client::{Client, Fetch, Read, RemoveOptions, into_directory};
 use netblt::serve::{Entry, EntryType, PORT, Piece, Session};
 use netblt::{
     Cancel, Error, Observer, Rendezvous, RequestErrorKind, Selection, Source, Summary, Warning,
@@ -236,7 +236,9 @@ impl Remote {
 
     fn remove(&self, path: Vec<u8>, directory: bool, tree: bool) -> PyResult<Call> {
         self.call(move |server, told| {
-            server.remove(&path, (directory, tree), told).map(Answer::Count)
+            server
+                .remove(&path, RemoveOptions { empty_directory: directory, tree }, told)
+                .map(Answer::Count)
         })
     }
 

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use netblt::serve::Entry;
-use netblt::serve::client::Client;
+use netblt::serve::client::{Client, RemoveOptions};
 use netblt::{Cancel, Error as Fault, Observer, Options, Overwrite, RequestErrorKind, Warning};
 
 use crate::chunk::{Connect, ConnectError, put_directories};
@@ -296,7 +296,7 @@ pub fn clean(run: &Run, connect: &Connect<'_>, cancel: &Cancel) -> Result<u64, S
         let between = if parent.is_empty() { "" } else { "/" };
         let path = [&parent[..], between.as_bytes(), OsStr::new(&leaf).as_bytes()].concat();
         let gone = ask(run, connect, cancel, &options, |server| {
-            match server.remove(&path, (false, true), &mut WarningObserver(&quiet)) {
+            match server.remove(&path, RemoveOptions::TREE, &mut WarningObserver(&quiet)) {
                 Err(Fault::Denied { what: RequestErrorKind::NotFound, .. }) => Ok(0),
                 removed => removed,
             }

@@ -13,7 +13,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use netblt::serve::client::Client;
+use netblt::serve::client::{Client, RemoveOptions};
 use netblt::serve::{AuthorizedClients, Permissions, Piece, Session, Verdict};
 use netblt::{Error, Rendezvous, RequestErrorKind, Source, StaticKey};
 use netblt_proto::config::Secret;
@@ -50,8 +50,11 @@ fn requests_of_a_session_come_from_one_address_and_are_logged_one_by_one() {
     assert!(host.get("a/tree", back.path()).unwrap().verified);
     assert_eq!(fs::read(back.path().join("tree/19")).unwrap(), bytes(95_000, 1));
     assert_eq!(denial(host.stat("none")), RequestErrorKind::NotFound);
-    assert_eq!(denial(server.remove(b"a", (true, false), &mut Deaf)), RequestErrorKind::NotEmpty);
-    server.remove(b"a", (true, true), &mut Deaf).unwrap();
+    assert_eq!(
+        denial(server.remove(b"a", RemoveOptions::EMPTY_DIRECTORY, &mut Deaf)),
+        RequestErrorKind::NotEmpty
+    );
+    server.remove(b"a", RemoveOptions { empty_directory: true, tree: true }, &mut Deaf).unwrap();
     assert!(!host.root("a").exists());
 
     let told =

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use netblt::serve::client::{Client, Joined, RangeLabels};
+use netblt::serve::client::{Client, Joined, RangeLabels, RemoveOptions};
 use netblt::serve::{AuditRecord, EntryType};
 use netblt::{
     Cancel, Error, FileRange, Observer, OnFile, Options, Overwrite, Progress, RequestErrorKind,
@@ -46,7 +46,7 @@ fn put(
     options.on_file = Some(OnFile::new(move |sum| *hears.lock().unwrap() = sum.blake3));
     change(&mut options);
     let server = Client { options: &options, ..host.server() };
-    let summary = server.put_range((path.clone(), range), labels(range), b"in", &mut Deaf)?;
+    let summary = server.put_range(path.clone(), range, labels(range), b"in", &mut Deaf)?;
     let value = *told.lock().unwrap();
     Ok((summary, value))
 }
@@ -132,7 +132,7 @@ fn a_range_is_resumed_and_can_be_removed() {
     let cancel = Cancel::default();
     let server = Client { options: &options, cancel: &cancel, ..host.server() };
     let mut stops = Stops(6 * MIB, &cancel);
-    let stopped = server.put_range((path.clone(), range), labels(range), b"in", &mut stops);
+    let stopped = server.put_range(path.clone(), range, labels(range), b"in", &mut stops);
     assert!(stopped.is_err());
     assert_eq!(denial(join(&host, "in/f", total, true)), RequestErrorKind::NotFound);
     // The server may be about to write down what it has.
@@ -155,9 +155,9 @@ fn a_range_is_resumed_and_can_be_removed() {
     let leaf = format!("in/.netblt-ranges-{}", "09".repeat(32));
     assert_eq!(denial(host.stat(&leaf)), RequestErrorKind::Forbidden);
     let inside = format!("{leaf}/whole");
-    let gone = host.server().remove(inside.as_bytes(), (false, true), &mut Deaf);
+    let gone = host.server().remove(inside.as_bytes(), RemoveOptions::TREE, &mut Deaf);
     assert_eq!(denial(gone), RequestErrorKind::Forbidden);
-    host.server().remove(leaf.as_bytes(), (false, true), &mut Deaf).unwrap();
+    host.server().remove(leaf.as_bytes(), RemoveOptions::TREE, &mut Deaf).unwrap();
     assert!(!own.exists());
     assert_eq!(denial(join(&host, "in/f", total, true)), RequestErrorKind::NotFound);
 }
@@ -186,10 +186,10 @@ fn a_file_that_has_changed_is_not_sent_in_ranges() {
     // A directory that is not there, and a file that leads out.
     let range = FileRange { offset: 0, length: MIB, total: 3 * MIB };
     let labels = labels(range);
-    let nowhere = host.server().put_range((path.clone(), range), labels, b"none", &mut Deaf);
+    let nowhere = host.server().put_range(path.clone(), range, labels, b"none", &mut Deaf);
     assert_eq!(denial(nowhere), RequestErrorKind::NotFound);
     std::os::unix::fs::symlink("..", host.root("out")).unwrap();
-    let out = host.server().put_range((path, range), labels, b"out", &mut Deaf);
+    let out = host.server().put_range(path, range, labels, b"out", &mut Deaf);
     assert!(matches!(
         denial(out),
         RequestErrorKind::NotADirectory | RequestErrorKind::Failed | RequestErrorKind::Forbidden

@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use netblt::serve::client::RemoveOptions;
 use netblt::serve::{AuthorizedClients, Permissions};
 use netblt::{Selection, StaticKey};
 
@@ -93,7 +94,7 @@ fn a_link_in_the_place_of_a_root_is_no_way_out() {
         assert!(client.stat("secret").is_err() && client.list("").is_err(), "{at}");
         assert!(!put(client, "put"), "{at}");
         assert!(client.server().make_directory(b"made", true, &mut Deaf).is_err(), "{at}");
-        assert!(client.server().remove(b"secret", (false, false), &mut Deaf).is_err(), "{at}");
+        assert!(client.server().remove(b"secret", RemoveOptions::FILE, &mut Deaf).is_err(), "{at}");
     }
     let mut left: Vec<_> =
         fs::read_dir(&out).unwrap().map(|one| one.unwrap().file_name()).collect();
@@ -111,7 +112,7 @@ fn a_root_that_is_made_again_is_the_new_one() {
     });
     let (all, own) = (clients[0].server(), &clients[1]);
     assert!(put(own, "one") && host.root("in/one").exists());
-    all.remove(b"in", (false, true), &mut Deaf).unwrap();
+    all.remove(b"in", RemoveOptions::TREE, &mut Deaf).unwrap();
     assert!(own.list("").is_err());
     all.make_directory(b"in", false, &mut Deaf).unwrap();
     assert!(put(own, "two") && host.root("in/two").exists());

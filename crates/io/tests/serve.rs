@@ -11,7 +11,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use netblt::serve::client::{Client, Fetch, into_directory};
+use netblt::serve::client::{Client, Fetch, RemoveOptions, into_directory};
 use netblt::serve::{AuditRecord, AuthorizedClients, EntryType, Permissions, Verdict};
 use netblt::{Destination, Error, Overwrite, RequestErrorKind, Selection, Source, StaticKey};
 
@@ -70,12 +70,12 @@ fn files_and_trees_come_and_go() {
 
     // Removing.
     let remove = |path: &str, how| host.server().remove(path.as_bytes(), how, &mut Deaf);
-    assert_eq!(denial(remove("copy", (false, false))), RequestErrorKind::IsADirectory);
-    assert_eq!(denial(remove("copy", (true, false))), RequestErrorKind::NotEmpty);
-    assert_eq!(remove("copy", (false, true)).unwrap(), 4);
-    assert_eq!(remove("renamed", (false, false)).unwrap(), 1);
-    assert_eq!(denial(remove("renamed", (false, false))), RequestErrorKind::NotFound);
-    assert_eq!(denial(remove("", (false, true))), RequestErrorKind::Forbidden);
+    assert_eq!(denial(remove("copy", RemoveOptions::FILE)), RequestErrorKind::IsADirectory);
+    assert_eq!(denial(remove("copy", RemoveOptions::EMPTY_DIRECTORY)), RequestErrorKind::NotEmpty);
+    assert_eq!(remove("copy", RemoveOptions::TREE).unwrap(), 4);
+    assert_eq!(remove("renamed", RemoveOptions::FILE).unwrap(), 1);
+    assert_eq!(denial(remove("renamed", RemoveOptions::FILE)), RequestErrorKind::NotFound);
+    assert_eq!(denial(remove("", RemoveOptions::TREE)), RequestErrorKind::Forbidden);
     assert_eq!(
         denial(host.server().make_directory(b"a", false, &mut Deaf)),
         RequestErrorKind::Exists
@@ -171,7 +171,16 @@ fn nothing_outside_is_reached_by_name_or_link() {
     let absolute = out.join("secret");
     assert_eq!(denial(host.stat(absolute.to_str().unwrap())), RequestErrorKind::NotFound);
     for path in ["up/secret", "../secret", "up/root"] {
-        assert!(host.server().remove(path.as_bytes(), (true, true), &mut Deaf).is_err(), "{path}");
+        assert!(
+            host.server()
+                .remove(
+                    path.as_bytes(),
+                    RemoveOptions { empty_directory: true, tree: true },
+                    &mut Deaf
+                )
+                .is_err(),
+            "{path}"
+        );
         assert!(host.server().make_directory(path.as_bytes(), true, &mut Deaf).is_err(), "{path}");
         assert!(host.stat(path).is_err(), "{path}");
     }
@@ -179,12 +188,17 @@ fn nothing_outside_is_reached_by_name_or_link() {
     assert_eq!(host.list("up").unwrap()[0].sort, EntryType::Link);
     // A link itself is seen and removed, and what it leads to stays.
     assert_eq!(host.stat("up").unwrap().sort, EntryType::Link);
-    assert_eq!(host.server().remove(b"up", (true, true), &mut Deaf).unwrap(), 1);
+    assert_eq!(
+        host.server()
+            .remove(b"up", RemoveOptions { empty_directory: true, tree: true }, &mut Deaf)
+            .unwrap(),
+        1
+    );
     // A tree with links in it goes as it is; removing one follows none.
     symlink(&out, host.root("dir/away")).unwrap();
     assert!(host.get("dir", here.path()).unwrap().verified);
     assert_eq!(fs::read_link(here.path().join("dir/away")).unwrap(), out);
-    assert_eq!(host.server().remove(b"dir", (false, true), &mut Deaf).unwrap(), 2);
+    assert_eq!(host.server().remove(b"dir", RemoveOptions::TREE, &mut Deaf).unwrap(), 2);
     // What a file is put over is replaced, not what a link in its place leads to.
     let mut options = host.options.clone();
     options.overwrite = Overwrite::Always;
@@ -213,7 +227,7 @@ fn requests_without_permission_are_refused() {
         denial(host.server().make_directory(b"d", true, &mut Deaf)),
         RequestErrorKind::Forbidden
     );
-    let removed = host.server().remove(b"there", (false, false), &mut Deaf);
+    let removed = host.server().remove(b"there", RemoveOptions::FILE, &mut Deaf);
     assert_eq!(denial(removed), RequestErrorKind::Forbidden);
     assert_eq!(host.names(""), ["there"]);
 
@@ -260,7 +274,7 @@ fn nothing_outside_is_reached_by_a_race() {
             let made = format!("tree/deep/made{number}");
             let _ = host.server().make_directory(made.as_bytes(), false, &mut Deaf);
             if number % 10 == 9 {
-                let _ = host.server().remove(b"tree/deep/secret", (false, false), &mut Deaf);
+                let _ = host.server().remove(b"tree/deep/secret", RemoveOptions::FILE, &mut Deaf);
             }
         }
     });

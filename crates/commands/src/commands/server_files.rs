@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
-use netblt::serve::client::Client;
+use netblt::serve::client::{Client, RemoveOptions};
 use netblt::serve::{Entry, EntryType};
 use netblt::{Cancel, Error, Overwrite, RequestErrorKind};
 use netblt_proto::api::printable_bytes;
@@ -162,7 +162,7 @@ pub(crate) fn stat(args: &StatArgs) -> Code {
 
 pub(crate) fn remove(args: &RemoveArgs) -> Code {
     args.common.each(&args.urls, args.urls.len() > 1, |server, served| {
-        let how = (args.directory, args.recursive);
+        let how = RemoveOptions { empty_directory: args.directory, tree: args.recursive };
         match server.remove(&served.path, how, &mut WarningsOnly) {
             Ok(count) => Ok(args.common.tell("removed", served, count, args.verbose)?),
             Err(Error::Denied { what: RequestErrorKind::NotFound, .. }) if args.force => Ok(()),

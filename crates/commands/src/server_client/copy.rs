@@ -491,7 +491,7 @@ impl ServerToServer<'_> {
         let fetch =
             Fetch { path: source.path.clone(), name: source.name(), trees, bytes, data: None };
         let to = server(there, self.options, self.cancel, false);
-        let sent = from.send_to(&fetch, &to, (&self.target.path, several), report);
+        let sent = from.send_to(&fetch, &to, &self.target.path, several, report);
         sent.map(Ok).map_err(|side| match side {
             ThirdPartyError::From(error) => self.failed(error, (meeting, source), report),
             ThirdPartyError::To(error) => self.failed(error, (there, &self.target), report),

@@ -143,7 +143,7 @@ impl Task<'_> {
         let labels = RangeLabels { file, range };
         let mut watch = TaskObserver(self);
         let put = beneath(&server, &parent, &mut watch, |watch| {
-            server.put_range((own.path(self.run), own.range), labels, &parent, watch)
+            server.put_range(own.path(self.run), own.range, labels, &parent, watch)
         });
         let summary = match put {
             Ok(summary) => summary,

@@ -66,6 +66,24 @@ pub struct Fetch {
     pub data: Option<u64>,
 }
 
+/// The directories that [`Client::remove`] may remove.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoveOptions {
+    /// An empty directory.
+    pub empty_directory: bool,
+    /// A directory with its contents.
+    pub tree: bool,
+}
+
+impl RemoveOptions {
+    /// None: only a file or link.
+    pub const FILE: Self = Self { empty_directory: false, tree: false };
+    /// An empty directory.
+    pub const EMPTY_DIRECTORY: Self = Self { empty_directory: true, tree: false };
+    /// A directory with its contents.
+    pub const TREE: Self = Self { empty_directory: false, tree: true };
+}
+
 /// The labels of a range.
 #[derive(Clone, Copy, Debug)]
 pub struct RangeLabels {
@@ -179,14 +197,14 @@ impl Client<'_> {
         self.count(RequestKind::MakeDir { parents }, path, observer)
     }
 
-    /// Removes a file or link; with `directory` an empty directory too, with `tree` one with its
-    /// contents. Returns how many were removed.
+    /// Removes a file or link, or a directory if `options` allow it. Returns how many were removed.
     pub fn remove(
         &self,
         path: &[u8],
-        (directory, tree): (bool, bool),
+        options: RemoveOptions,
         observer: &mut dyn Observer,
     ) -> Result<u64, Error> {
+        let RemoveOptions { empty_directory: directory, tree } = options;
         self.count(RequestKind::Remove { directory, tree }, path, observer)
     }
 
@@ -339,7 +357,8 @@ impl Client<'_> {
     /// [`digest_of_ranges`](netblt_proto::content::digest_of_ranges) takes it.
     pub fn put_range(
         &self,
-        (file, range): (PathBuf, FileRange),
+        file: PathBuf,
+        range: FileRange,
         labels: RangeLabels,
         path: &[u8],
         observer: &mut dyn Observer,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::*;
 use crate::destination::Destination;
 use crate::options::Selection;
-use crate::serve::client::{Client, Fetch, into_directory};
+use crate::serve::client::{Client, Fetch, RemoveOptions, into_directory};
 use crate::serve::server::serve_with;
 use crate::serve::{AuditRecord, Piece, ServerObserver, Service, Verdict};
 use crate::ticket::Ticket;
@@ -99,7 +99,9 @@ impl Host {
         assert_eq!(read.1, content[10..30]);
         assert!(server.get(&fetch("d/f"), self.back(), &mut Deaf).unwrap().verified);
         assert_eq!(std::fs::read(self.directory.path().join("back")).unwrap(), content);
-        server.remove(b"d", (true, true), &mut Deaf).unwrap();
+        server
+            .remove(b"d", RemoveOptions { empty_directory: true, tree: true }, &mut Deaf)
+            .unwrap();
         assert_eq!(std::fs::read_dir(root).unwrap().count(), 0);
     }
 

@@ -41,7 +41,8 @@ impl Client<'_> {
         &self,
         fetch: &Fetch,
         other: &Client<'_>,
-        (path, several): (&[u8], bool),
+        path: &[u8],
+        several: bool,
         observer: &mut dyn Observer,
     ) -> Result<Summary, ThirdPartyError> {
         let several = several || path.ends_with(b"/") && !fetch.trees;
