@@ -306,7 +306,7 @@ def test_a_download_looks_for_room(server: Served, small: Path, path: str) -> No
     (server.root / "tree").mkdir()
     (server.root / "tree/a").write_bytes(os.urandom(20_000_000))
     client = server.client()
-    with pytest.raises(errors.NoRoomError, match="there is no room: 19.07 MiB are to come"):
+    with pytest.raises(errors.NoRoomError, match="not enough space: 19.07 MiB needed"):
         client.download(path, small)
     assert os.listdir(small) == []
     (server.root / "tree/a").write_bytes(b"small")

@@ -160,8 +160,8 @@ fn code(error: &Error, sending: bool) -> Code {
 
 #[cfg(test)]
 mod tests {
-    use netblt_proto::config::Wire;
     use netblt_proto::api::Reason;
+    use netblt_proto::config::Wire;
 
     use super::*;
 

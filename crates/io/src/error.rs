@@ -65,7 +65,7 @@ pub enum Error {
     },
     /// There is too little free space.
     #[error(
-        "{}: there is no room: {} are to come, and {} are free; make room, or receive elsewhere",
+        "{}: not enough space: {} needed, {} free; free some space, or receive elsewhere",
         .place.display(), in_units(*.needs), in_units(*.free)
     )]
     NoRoom {
@@ -78,7 +78,7 @@ pub enum Error {
     },
     /// The files could not be given their names, and not all of that could be taken back.
     #[error(
-        "{error}; not everything could be put back as it was: what is missing is in {}",
+        "{error}; some files could not be put back: they are in {}",
         .place.display()
     )]
     Stranded {
@@ -128,7 +128,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The names have addresses, and none is of the requested IP version.
-    #[error("no address to go to can be used{version}: {addresses}")]
+    #[error("no usable address{version}: {addresses}")]
     NoAddress {
         /// `" over IPv4"` and the like, or nothing.
         version: &'static str,
@@ -204,15 +204,15 @@ pub enum Error {
     Interrupted,
     /// The user stopped the sender when everything had arrived and the verdict was due.
     #[error(
-        "stopped when everything had been sent, before the other side could say whether it is \
-         stored: look there"
+        "stopped after everything was sent, and before the other side confirmed that it is \
+         stored; check there"
     )]
     Unconfirmed,
     /// The user stopped the receiver when files were being given their names, and the disk did not
     /// come to an end with it.
     #[error(
-        "stopped while files were being given their names: they are whole and verified, and the \
-         next transfer into the same place completes that"
+        "stopped while files were being renamed into place: they are complete and verified, and \
+         the next transfer to the same place finishes the renames"
     )]
     Unfinished,
     /// A mistake of this library.
@@ -435,12 +435,12 @@ pub enum Warning {
         why: String,
     },
     /// The data of a broken transfer are kept here.
-    #[error("what has arrived is kept in {0}: the same transfer goes on from there")]
+    #[error("partial files are kept in {0}; run the same transfer again to resume")]
     Kept(String),
     /// There is enough space only if the file system stores the files in fewer bytes than they
     /// have.
     #[error(
-        "{place}: {} are to come, and {} are free: there may not be room for all",
+        "{place}: {} needed, {} free: there may not be enough space",
         in_units(*.needs), in_units(*.free)
     )]
     LittleRoom {

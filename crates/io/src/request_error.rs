@@ -89,7 +89,7 @@ impl From<io::Error> for RequestError {
             RequestErrorKind::NotADirectory => "not a directory".to_owned(),
             RequestErrorKind::IsADirectory => "it is a directory".to_owned(),
             RequestErrorKind::NotEmpty => "the directory is not empty".to_owned(),
-            RequestErrorKind::NoRoom => "there is no room".to_owned(),
+            RequestErrorKind::NoRoom => "not enough space".to_owned(),
             // A lookup that would have left the root, or by way of a link.
             _ if is_escape(&error) => {
                 return Self::new(RequestErrorKind::Forbidden, THROUGH_A_LINK);

@@ -121,11 +121,11 @@ fn each_side_allows_what_the_callers_key_may_there() {
     // What may not be written there is not, and what may not be read here.
     let two = Two::start(["third-party", "third-party,read-only"]);
     two.env.make_file("one/f", 10);
-    two.cp(&[], "f", "f").exits(11).says("nothing may be changed here");
+    two.cp(&[], "f", "f").exits(11).says("no write permission");
     two.stop();
     let two = Two::start(["third-party,write-only", ""]);
     two.env.make_file("one/f", 10);
-    two.cp(&[], "f", "f").exits(11).says("nothing may be read here");
+    two.cp(&[], "f", "f").exits(11).says("no read permission");
     two.stop();
 
     // Neither root is left.

@@ -57,7 +57,7 @@ fn addresses_of_one_version_are_used_and_no_others() {
         for (words, path) in SHORT {
             let ask =
                 |version| env.run(&short(words, &[&TICKET[..], &[version]].concat(), "", path));
-            ask(other).exits(1).says("no address to go to can be used over IPv");
+            ask(other).exits(1).says("no usable address over IPv");
             ask(own).exits(0);
         }
         env.make_file("f", 10);

@@ -384,7 +384,7 @@ fn a_newer_task_goes_on_from_an_older_one() {
     let kept = MIB as u64 * 2;
     wait_for("what is there", || stored(3) > kept);
     third.signal(Signal::TERM);
-    third.finish().exits(20).says("what has arrived is kept");
+    third.finish().exits(20).says("partial files are kept");
     let fourth = env.start(&[&run[..], &["--json"]].concat());
     wait_for("what is there", || stored(4) > kept);
     rate(4_000_000_000);

@@ -153,7 +153,7 @@ fn all_or_nothing_that_is_interrupted_says_what_is_left_and_can_be_cleaned() {
     receiver.event("progress", |data| data["bytes"].as_u64() > Some(16 << 20));
     receiver.signal(Signal::INT);
     let said = receiver.finish().exits(20).text();
-    assert!(said.contains("the same transfer goes on from there"), "{said}");
+    assert!(said.contains("run the same transfer again to resume"), "{said}");
     sender.signal(Signal::TERM);
     sender.finish();
     assert_eq!(env.names("to"), [".netblt-partial"]);
@@ -223,7 +223,7 @@ fn a_source_that_changes_between_comes_anew_and_is_named() {
     let mut data = env.make_file("data.bin", 32 * MIB);
     env.make_directory("to");
     let said = break_off(&env, Signal::INT).exits(20).text();
-    assert!(said.contains("the same transfer goes on from there"), "{said}");
+    assert!(said.contains("run the same transfer again to resume"), "{said}");
     data[5] ^= 1;
     fs::write(env.path("data.bin"), &data).expect("written");
     let (sent, received) = through(&env, "data.bin", &[]);

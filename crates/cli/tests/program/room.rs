@@ -64,10 +64,10 @@ fn what_has_no_room_is_refused_before_it_comes_and_the_ticket_stays_good() {
     let (mut sending, ticket) = sender(&env, "big");
     for _ in 0..2 {
         let refused = env.run(&["receive", &ticket, "to"]).exits(11);
-        refused.says("to: there is no room: 20.00 MiB are to come, and 8.00 MiB are free");
+        refused.says("to: not enough space: 20.00 MiB needed, 8.00 MiB free");
         assert!(env.names("to").is_empty(), "{:?}", env.names("to"));
         let why = sending.event("refused", |_| true)["why"].clone();
-        assert_eq!(why, "there is no room: 20.00 MiB are to come, and 8.00 MiB are free");
+        assert_eq!(why, "not enough space: 20.00 MiB needed, 8.00 MiB free");
     }
     small.grow("32m");
     env.run(&["receive", &ticket, "to"]).exits(0);
@@ -122,7 +122,7 @@ fn cp_looks_for_room_too() {
     // What stands there beside it is in no way room for it.
     setting.put("far/small/other", &testenv::noise(7 * MIB));
     let refused = setting.cp(&["big", "host:small"]).exits(11);
-    refused.says("host: ").says("there is no room: 20.00 MiB are to come");
+    refused.says("host: ").says("not enough space: 20.00 MiB needed");
     assert_eq!(setting.env.names("far/small"), ["other"]);
 }
 
@@ -176,7 +176,7 @@ fn a_download_from_a_server_looks_for_room_before_it_begins() {
     server.event("listening", |_| true);
     let cp = |name: &str| env.run(&["cp", "--ticket-file", "ticket", name, "to"]);
     let refused = cp("netblt:///big").exits(11);
-    refused.says("there is no room: 20.00 MiB are to come, and 8.00 MiB are free");
+    refused.says("not enough space: 20.00 MiB needed, 8.00 MiB free");
     assert_eq!(env.names("to"), [""; 0]);
     cp("netblt:///holed").exits(0);
     env.make_directory("root/tree");
@@ -185,7 +185,7 @@ fn a_download_from_a_server_looks_for_room_before_it_begins() {
     env.make_file("root/tree/sub/b", 15 * MIB);
     let trees = |name: &str| env.run(&["cp", "-r", "--ticket-file", "ticket", name, "to"]);
     let refused = trees("netblt:///tree").exits(11);
-    refused.says("there is no room: 20.00 MiB are to come, and ");
+    refused.says("not enough space: 20.00 MiB needed, ");
     assert_eq!(env.names("to"), ["holed"]);
     small.grow("32m");
     trees("netblt:///tree").exits(0);

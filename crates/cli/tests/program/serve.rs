@@ -443,7 +443,7 @@ fn a_copy_waits_for_a_server_that_is_busy() {
     ask(&env, &["ls", "netblt:///"]).exits(5);
     let content = env.make_file("short", 1000);
     let waited = ask(&env, &["cp", "short", "netblt:///short"]).exits(0);
-    waited.says("as many are served as may be at once").says("trying again");
+    waited.says("server busy: session limit reached").says("trying again");
     client.finish().exits(0);
     assert_eq!(fs::read(env.path("root/short")).expect("the file"), content);
     stopped(server);

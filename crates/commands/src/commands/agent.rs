@@ -431,7 +431,7 @@ fn expect(options: &mut Options, names: Vec<OsString>, directories: bool) {
 }
 
 fn out_of_place() -> Failed {
-    Failure::usage("an order out of place").into()
+    Failure::usage("protocol error: unexpected message from netblt cp").into()
 }
 
 /// The addresses for the client's probes: that at which it reached sshd, and all others.

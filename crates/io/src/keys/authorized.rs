@@ -168,7 +168,7 @@ fn apply(
         "max-rate" => {
             let read = rate(needed()?).map_err(|why| format!("max-rate: {}", printable(&why)))?;
             if read == Rate::ZERO {
-                return Err("max-rate: a rate of nothing moves nothing".to_owned());
+                return Err("max-rate: the rate must be greater than zero".to_owned());
             }
             grant.max_rate = Some(grant.max_rate.map_or(read, |most| most.min(read)));
         }

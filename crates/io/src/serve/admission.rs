@@ -151,12 +151,12 @@ impl ServerState<'_> {
         peer_key: Option<PublicKey>,
     ) -> Result<PendingUpload, RequestError> {
         let Some(number) = Announcement::parse(client).put else {
-            let why = "a server of files takes none that were not announced";
+            let why = "this server accepts only announced uploads";
             return Err(RequestError::new(RequestErrorKind::NotUnderstood, why));
         };
         // Announced again, they may come.
-        let late = "these files were not announced, or too long ago, or to a server that is no \
-                    more; try again";
+        let late = "this upload was not announced, or too long ago, or to another server process; \
+                    try again";
         self.puts
             .take(number, peer_key)
             .ok_or_else(|| RequestError::new(RequestErrorKind::Busy, late))
@@ -171,7 +171,7 @@ impl ServerState<'_> {
     ) -> Result<Arc<Permissions>, RequestError> {
         let busy = |why| Err(RequestError::new(RequestErrorKind::Busy, why));
         let expired =
-            || RequestError::new(RequestErrorKind::Forbidden, "what was allowed here has expired");
+            || RequestError::new(RequestErrorKind::Forbidden, "your permissions have expired");
         let today = SystemTime::now();
         let permissions = match &self.service.members {
             None => {
@@ -190,12 +190,12 @@ impl ServerState<'_> {
             // Its session was admitted.
             let is_full = self.requests() >= most_requests(self.service.max_sessions);
             if is_full && !self.make_place(now, ClientId::of(peer_key, peer)) {
-                return busy("as much is asked as may be at once; try again later");
+                return busy("too many requests at once; try again later");
             }
             return self.sessions.may_branch(stem).map(|()| permissions);
         }
         if self.sessions_now() >= self.service.max_sessions as usize && !self.make_room(now) {
-            return busy("as many are served as may be at once; try again later");
+            return busy("server busy: session limit reached; try again later");
         }
         let is_own = |connection: &&Connection| {
             connection.session.is_none() && connection.peer_key == peer_key
@@ -208,7 +208,7 @@ impl ServerState<'_> {
             .count();
         let own = own + self.sessions.count(peer_key);
         if permissions.max_sessions.is_some_and(|most| own >= most as usize) {
-            return busy("you have as many sessions as you may at once; try again later");
+            return busy("you have reached your session limit; try again later");
         }
         Ok(permissions)
     }
@@ -279,7 +279,7 @@ impl ServerState<'_> {
         };
         let busy = |why| Some(RequestError::new(RequestErrorKind::Busy, why));
         if connection.cancel.is_cancelled() {
-            return busy("the session has to make room; try again later");
+            return busy("the session was closed to make room for others; try again later");
         }
         if !self.sessions.is_idle(id) {
             return None;
@@ -288,11 +288,11 @@ impl ServerState<'_> {
             return busy("the server is about to stop; try again later");
         }
         if check_permission() {
-            let why = "what was allowed here has expired";
+            let why = "your permissions have expired";
             return Some(RequestError::new(RequestErrorKind::Forbidden, why));
         }
         if self.sessions.is_late(now, id) {
-            return busy("nothing was asked for a long time");
+            return busy("idle timeout: no request for a long time");
         }
         None
     }

@@ -102,7 +102,7 @@ impl Cleanups {
         if self.wait(kept_at, CLEANUP_TIMEOUT) {
             return Ok(kept_at);
         }
-        let why = "what came there before is not in order yet; try again later";
+        let why = "an earlier upload to this path is still being finalised; try again later";
         Err(RequestError::new(RequestErrorKind::Busy, why))
     }
 

@@ -65,7 +65,10 @@ pub(super) fn perform(
     let HandlerContext { options, layout, cleanups, cancel, .. } = *with;
     let path = &request.path[..];
     if request.paths().any(staging::has_ours) && !is_left(request) {
-        return Err(RequestError::new(RequestErrorKind::Forbidden, "it belongs to a transfer"));
+        return Err(RequestError::new(
+            RequestErrorKind::Forbidden,
+            "reserved name: netblt keeps parts of transfers there",
+        ));
     }
     match &request.what {
         RequestKind::Get { trees, name, .. } => get(look(root, path, (*trees, name), with)?, with),
@@ -119,8 +122,7 @@ pub(super) fn perform(
             Ok(Done::Send(Box::new(outgoing)))
         }
         RequestKind::Send { trees, name, push } => {
-            let none =
-                || RequestError::new(RequestErrorKind::Failed, "the server could not find out");
+            let none = || RequestError::new(RequestErrorKind::Failed, "internal server error");
             let outward = outward.ok_or_else(none)?;
             let found = look(root, path, (*trees, name), with)?;
             let (progress, fails) = outward.send(found, push, cancel)?;

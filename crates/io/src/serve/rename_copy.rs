@@ -103,7 +103,7 @@ impl<'a> Place<'a> {
 }
 
 fn into_itself() -> RequestError {
-    RequestError::new(RequestErrorKind::Failed, "a directory does not go into itself")
+    RequestError::new(RequestErrorKind::Failed, "cannot move or copy a directory into itself")
 }
 
 /// Whether `path` is beneath `directory`, or it itself.
@@ -190,7 +190,10 @@ impl Copier<'_> {
             return Err(RequestError::new(RequestErrorKind::Failed, "interrupted"));
         }
         let more = || {
-            RequestError::new(RequestErrorKind::Failed, "these are more than this server copies")
+            RequestError::new(
+                RequestErrorKind::Failed,
+                "too many files for one copy on this server",
+            )
         };
         self.left.count = self.left.count.checked_sub(1).ok_or_else(more)?;
         let gone = || io::Error::from(Errno::NOENT);

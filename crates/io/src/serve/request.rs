@@ -242,8 +242,8 @@ impl Request {
             RequestKind::Copy { .. } => (true, true),
         };
         match (reads && !read, writes && !write) {
-            (_, true) => Some("nothing may be changed here"),
-            (true, _) => Some("nothing may be read here"),
+            (_, true) => Some("no write permission"),
+            (true, _) => Some("no read permission"),
             _ => None,
         }
     }

@@ -305,11 +305,11 @@ impl Serving<'_> {
                 None => connection.have_bytes,
             };
             if have_bytes > MAX_HAVE_BYTES {
-                let why = "you have more than this server listens to";
+                let why = "the list of files to resume is too long for this server";
                 return self.deny(now, key, RequestError::new(RequestErrorKind::Failed, why), end);
             }
             if !connection.memory.take(more) {
-                let why = "there is no memory for what you have; try again later";
+                let why = "no memory for the list of files to resume; try again later";
                 return self.deny(now, key, RequestError::new(RequestErrorKind::Busy, why), end);
             }
         }
@@ -358,7 +358,7 @@ impl Serving<'_> {
         (connection.lends, connection.lanes) = (request.is_via_server(), request.lanes());
         self.state.puts.take_back(request.cancels_upload(), peer_key);
         if !connection.memory.take(request.cost()) {
-            let why = "there is no memory for as many pieces; ask for fewer, or try again later";
+            let why = "no memory for so many pieces; ask for fewer, or try again later";
             return self.deny(now, key, RequestError::new(RequestErrorKind::Busy, why), end);
         }
         connection.pending = Some(request);
@@ -664,7 +664,7 @@ impl Application for Serving<'_> {
             return ControlFlow::Continue(());
         };
         if connection.yields {
-            let why = "nothing moved, and others ask, too; try again later";
+            let why = "no progress, and other clients are waiting; try again later";
             return self.turn_away(now, key, RequestError::new(RequestErrorKind::Busy, why), end);
         }
         connection.watch(now, end);
@@ -675,8 +675,7 @@ impl Application for Serving<'_> {
         let Some(connection) = self.state.connections.get_mut(&key) else {
             return ControlFlow::Continue(());
         };
-        let failed =
-            || RequestError::new(RequestErrorKind::Failed, "the server could not find out");
+        let failed = || RequestError::new(RequestErrorKind::Failed, "internal server error");
         let done = connection.job.as_ref().and_then(|job| match job.try_recv() {
             Ok(done) => Some(done),
             Err(TryRecvError::Empty) => None,
@@ -690,7 +689,7 @@ impl Application for Serving<'_> {
                 Err(denied) => self.deny(now, key, denied, end),
             }
         } else if connection.asked.0 == "none" && now.since(connection.opened) >= ASKING {
-            let why = "nothing was asked for ten seconds";
+            let why = "timed out: no request within 10 s";
             self.deny(now, key, RequestError::new(RequestErrorKind::NotUnderstood, why), end);
         }
         let failed = self

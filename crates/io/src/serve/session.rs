@@ -319,7 +319,7 @@ impl SessionReader {
                     if let Some(reason) = &self.over {
                         left.on_stem_closed(now, reason);
                     }
-                    left.part(now, "its client has gone");
+                    left.part(now, "its application has ended");
                     table.closing_branches.push(*left);
                 }
             }
@@ -463,7 +463,7 @@ impl Application for SessionReader {
         if idle && self.has_parted(now) && self.requests.is_empty() {
             self.mux.end(false);
             // It leaves in this turn, and if it is lost the server sees for itself.
-            end.quit(now, "nothing more is asked");
+            end.quit(now, "no more requests");
             self.branches.table().closing_branches.clear();
             self.over = Some(Reason::Quit);
         }

@@ -379,11 +379,11 @@ fn bare_words(error: &Error) -> String {
     match error {
         Error::NoRoom { needs, free, .. } => {
             let (needs, free) = (in_units(*needs), in_units(*free));
-            format!("there is no room: {needs} are to come, and {free} are free")
+            format!("not enough space: {needs} needed, {free} free")
         }
         Error::Interrupted | Error::Unconfirmed => "interrupted".to_owned(),
-        Error::Unfinished => "interrupted while files were being given their names: they are \
-                              whole and verified, but perhaps not all in place"
+        Error::Unfinished => "interrupted while files were being renamed into place: they are \
+                              complete and verified, but perhaps not all renamed"
             .to_owned(),
         Error::File { path, what, source } => {
             format!("{}: {what}: {}", last_part(path), said(source))

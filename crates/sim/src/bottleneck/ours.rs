@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use netblt_proto::Feedback;
+use netblt_proto::api::Ecn;
 use netblt_proto::config::Policy;
 use netblt_proto::emulated;
-use netblt_proto::api::Ecn;
 use netblt_proto::rate::RateControl;
 use netblt_proto::rate::pacer::Pacer;
 use netblt_proto::rate::sampler::Sampler;

@@ -112,7 +112,7 @@ fn one(args: &ChunkArgs) -> Result<Code, Failure> {
             Err(Failure::new(Code::of(why.code), message))
         }
         Outcome::Superseded => Err(stopped("another task has taken it")),
-        _ => Err(stopped("stopped; what has arrived is kept")),
+        _ => Err(stopped("stopped; partial files are kept")),
     }
 }
 

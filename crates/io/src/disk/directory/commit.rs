@@ -151,8 +151,8 @@ impl DirectoryWriter {
             Some(kept) if kept.publishes() => self.store.commits_each = false,
             Some(kept) => self.store.adopt(kept),
             None if self.store.lodge_has(&name) => self.notes.push(format!(
-                "{} is in use by another transfer, or not yours: this one does not go on from it, \
-                 and cannot be gone on with",
+                "{} is in use by another transfer, or not yours: this one does not resume from \
+                 it, and cannot be resumed",
                 self.store.lodge_path.join(&name).display()
             )),
             None => {}
@@ -174,7 +174,7 @@ impl DirectoryWriter {
             FsBackend { store, names, publisher, failure: None, latch: CommitLatch::default() };
         let opened = ResumeState::open(&mut backend, now(), policy.expiry.as_secs(), verify);
         policy.state =
-            opened.map_err(|e| self.store.error(KEPT.as_bytes(), "cannot be gone on from", e))?;
+            opened.map_err(|e| self.store.error(KEPT.as_bytes(), "cannot be resumed from", e))?;
         if policy.state.is_doubted() {
             self.notes.push(format!(
                 "{} has a list that netblt has not written there for this user, or not all of it: \
