@@ -37,11 +37,11 @@ pub struct AttackerOptions {
 /// One kind of attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trick {
-    /// What was delivered is delivered again.
+    /// A delivered datagram is delivered again.
     Replay,
-    /// What was just sent is delivered at once, ahead of itself.
+    /// The datagram that was just sent is delivered at once, ahead of itself.
     Overtake,
-    /// What was just sent is delivered with bits flipped.
+    /// The datagram that was just sent is delivered with flipped bits.
     Corrupt,
     /// A header of the connection's, with some packet number, and random bytes for a body.
     ForgeBody,
@@ -116,7 +116,7 @@ impl Attacker {
 
     /// A datagram left `from`.
     pub(crate) fn see(&mut self, from: Side, to: SocketAddr, bytes: &[u8]) {
-        // What is sent to an address of his own he gets, and needs no copy of.
+        // Datagrams to its own address reach it, and need no copy.
         let side = from.other();
         if side.may_be_at(to) {
             remember(&mut self.sent[side], bytes);
@@ -136,7 +136,7 @@ impl Attacker {
         }
     }
 
-    /// What was delivered last at `side` was dropped.
+    /// The last datagram that was delivered at `side` was dropped.
     pub(crate) fn dropped(&mut self, side: Side) {
         if let Some(newest) = self.taken[side].back_mut() {
             *newest = false;
@@ -179,7 +179,7 @@ impl Attacker {
                 shot(bytes, self.own_address(), stale)
             }
             Trick::Relocate => {
-                // The peer may have moved, for all that can be known.
+                // The attacker cannot know whether the peer has moved.
                 let bytes = self.pick(|s| &s.sent[to])?;
                 shot(bytes, self.own_address(), false)
             }
@@ -225,7 +225,7 @@ impl Attacker {
             0 => number,
             1 => number.wrapping_add(1 + self.rng.below(1000)),
             2 => number.wrapping_add(1 << 17),
-            // Of the next epoch, and of one far away.
+            // A number of the next epoch, and one far away.
             3 => number.wrapping_add(1 << 22),
             _ => self.rng.next_u64(),
         };

@@ -1,12 +1,12 @@
 //! One bottleneck and many flows through it, packet by packet, for judging rate controllers alone.
 //!
 //! There is no machine, no encryption and no repair in here: a flow sends numbered packets, and its
-//! receiver says what came. Flows of ours are the law, pacer and sampler of `netblt-proto`, and its
-//! receiver's reports (`docs/protocol.md §6.3`). The others are TCP with an acknowledgement for
+//! receiver reports arrivals. Flows of ours are the law, pacer and sampler of `netblt-proto`, and
+//! its receiver's reports (`docs/protocol.md §6.3`). The others are TCP with an acknowledgement for
 //! every packet, and senders of a constant rate.
 //!
 //! The path is a [`netblt_path::Path`] each way, which every flow shares. The round trip of a flow
-//! comes on top of it: half of it behind the bottleneck, half on the way back. All chance is drawn
+//! is added to it: half of it behind the bottleneck, half on the way back. All randomness comes
 //! from the seed.
 
 mod books;
@@ -30,14 +30,14 @@ pub(crate) use neighbours::{Foreign, Neighbours};
 pub use network::run;
 pub use tcp::{Supply, TcpLaw};
 
-/// What runs, and for how long it is counted.
+/// The flows, and the time over which they are counted.
 #[derive(Clone, Debug)]
 pub struct Scene {
     /// The bottleneck.
     pub there: LinkOptions,
     /// The way back, which has no limit by default.
     pub back: LinkOptions,
-    /// What shares them.
+    /// The flows on them.
     pub flows: Vec<FlowOptions>,
     /// Packets that are sent from here on are counted,
     pub from: Duration,
@@ -52,7 +52,7 @@ pub struct Scene {
 /// One flow.
 #[derive(Clone, Debug)]
 pub struct FlowOptions {
-    /// What sends.
+    /// The kind of its sender.
     pub kind: Kind,
     /// Its round trip beside the bottleneck's own delay.
     pub rtt: Duration,
@@ -66,20 +66,20 @@ pub struct FlowOptions {
     pub ecn: bool,
     /// Its data go the way back, against those of the others.
     pub reverse: bool,
-    /// Its sender's host stands still for the first time out of every second.
+    /// Its sender's host is suspended for the first part of every second.
     pub stands_still: Option<(Duration, Duration)>,
     /// Each one-way delay is kept.
     pub keeps_delays: bool,
 }
 
-/// What sends.
+/// The kind of a sender.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// netblt, by the law of a policy, which may be another protocol's.
     Ours(Policy),
     /// TCP.
     Tcp(TcpLaw, Supply),
-    /// So many IP bytes a second, whatever becomes of them.
+    /// So many IP bytes a second, without any control.
     Steady(Rate),
 }
 
@@ -113,7 +113,7 @@ impl FlowOptions {
 }
 
 impl Scene {
-    /// The `flows` through `there`, of which all is counted up to `until`.
+    /// The `flows` through `there`, counted up to `until`.
     pub fn new(there: LinkOptions, flows: Vec<FlowOptions>, until: Duration, seed: u64) -> Self {
         Self {
             there,

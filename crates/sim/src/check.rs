@@ -10,7 +10,7 @@
 //! * Packet numbers grow by one with every packet of a connection's direction, or by two.
 //! * A fixed sender keeps to its bursts ([`netblt_proto::rate::pacer::allowance_bytes`]).
 //! * An address at which no end is gets at most three times the bytes that came from it, unless a
-//! host there forwards packets: only the host that got the RESPONSE, and answers it, may get more.
+//!   host there forwards packets: only the host that got the RESPONSE, and answers it, may get more.
 //! * Both ends hold the same parameters.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ pub struct Finding {
     pub at: Instant,
     /// The end at which it happened, if at one.
     pub side: Option<Side>,
-    /// What happened.
+    /// The violation.
     pub what: String,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What the clear bytes of a datagram say.
+/// The clear bytes of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clear {
     /// Version byte.
@@ -124,23 +124,23 @@ struct Book {
     to: u64,
 }
 
-/// OPENs of one opening: 24, all but the first twice, as many that a COOKIE hurried, and one for
-/// what ICMP says (`docs/protocol.md §4.1`).
+/// Most OPENs of one opening: 24, all but the first twice, as many again after COOKIEs, and one
+/// after an ICMP message (`docs/protocol.md §4.1`).
 const MAX_OPENS: u32 = 72;
 
-/// What the oracle remembers of one end.
+/// The oracle's record of one end.
 #[derive(Clone, Debug, Default)]
 struct EndBooks {
     /// The next packet number of every connection id it sends to.
     numbers: BTreeMap<u32, u64>,
-    /// What it sent with a RESPONSE, before it knew whether anybody hears.
+    /// The packets that it sent with a RESPONSE, before the peer was confirmed.
     greetings: BTreeSet<Vec<u8>>,
     addresses: BTreeMap<SocketAddr, Book>,
-    /// Where the RESPONSEs of each of its connection ids went.
+    /// The destinations of the RESPONSEs of each of its connection ids.
     responses: BTreeMap<u32, BTreeSet<SocketAddr>>,
     /// How many OPENs it sent with each of its connection ids.
     opens: BTreeMap<u32, u32>,
-    /// The connection id that what came last was for, and from where it came.
+    /// The connection id and the source of the last arrival.
     last_arrival: Option<(u32, SocketAddr)>,
     /// The addresses that got the RESPONSE of a connection that opened.
     proven: BTreeSet<SocketAddr>,
@@ -181,7 +181,7 @@ impl Oracle {
         }
     }
 
-    /// What was found, if anything.
+    /// The violation, if there was one.
     pub fn finding(&self) -> Option<&Finding> {
         self.finding.as_ref()
     }
@@ -212,8 +212,8 @@ impl Oracle {
         }
     }
 
-    /// A datagram leaves `side`. `lent` is how many buffers its client supplied, and how many the
-    /// other end's ever offered.
+    /// A datagram leaves `side`. `lent` is the number of buffers that its client supplied, and of
+    /// those that the other end's client ever offered.
     pub(crate) fn on_sent(
         &mut self,
         now: Instant,
@@ -265,7 +265,7 @@ impl Oracle {
             let what = format!("data of buffer {buffer}, which was not wanted or not supplied");
             self.find(now, side, what);
         }
-        // A receiver that was started again has yet to tell a sender of the old connection.
+        // A restarted receiver has yet to refuse a sender of the old connection.
         let receiver = &self.ends[side.other()];
         let known = match clear.number {
             Some((connection, _)) => receiver.own_ids.contains(&connection),
@@ -281,8 +281,8 @@ impl Oracle {
         }
     }
 
-    /// No number comes twice, but with the same bytes: what goes with a RESPONSE, and again with a
-    /// copy of it, is number 0, and one for each RESPONSE.
+    /// No number comes twice, except with the same bytes: packets with a RESPONSE and its copies
+    /// have number 0, and one for each RESPONSE.
     fn check_number(&mut self, side: Side, clear: &Clear, bytes: &[u8]) -> Option<String> {
         let (connection, number) = clear.number?;
         let books = &mut self.ends[side];
@@ -349,13 +349,12 @@ impl Oracle {
         }
     }
 
-    /// What `side` sends from now on answers a datagram of `len` bytes that said nothing new.
+    /// Packets of `side` from now on answer a stale datagram of `len` bytes.
     pub(crate) fn begin_answer(&mut self, side: Side, len: usize) {
         self.answer = Some((side, len as u64, 0));
     }
 
-    /// The answer that [`Oracle::begin_answer`] spoke of is over: it must not be longer than its
-    /// cause.
+    /// The answer of [`Oracle::begin_answer`] has ended: it must not be longer than its cause.
     pub(crate) fn end_answer(&mut self, now: Instant) {
         if let Some((side, len, sent)) = self.answer.take()
             && sent > len
@@ -372,7 +371,8 @@ fn opposite(mode: Mode) -> Mode {
     }
 }
 
-/// Whether two ends of a connection hold the same: all but what each says of itself.
+/// Whether two ends of a connection hold the same parameters, except those that each has for
+/// itself.
 fn agree(wire: Wire, a: &Parameters, b: &Parameters) -> bool {
     a.buffer_bytes == b.buffer_bytes
         && a.packet_bytes == b.packet_bytes
@@ -392,7 +392,7 @@ struct Bucket {
     burst: u64,
     /// Nanoseconds.
     interval: u64,
-    /// Bytes, times the interval, so that nothing is rounded. So is the level.
+    /// Bytes times the interval, so that nothing is rounded. So is the level.
     depth: u64,
     level: u64,
     at: Instant,

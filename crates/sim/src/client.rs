@@ -62,16 +62,16 @@ impl Stock {
     }
 }
 
-/// Bytes of what stands for a buffer in the digest over all.
+/// Bytes of a buffer's mark in the digest over all.
 const MARK: usize = 16;
 
-/// What stands for a buffer in the digest over all: its number and its length. Its bytes follow
-/// from these, and [`crate::host`] has compared every one of them when it came.
+/// The mark of a buffer in the digest over all: its number and its length. Its bytes follow from
+/// these, and [`crate::host`] has compared every one of them.
 fn mark(number: u64, buffer: &Buffer) -> [u8; MARK] {
     (u128::from(number) << 64 | buffer.filled().len() as u128).to_be_bytes()
 }
 
-/// What a client works with.
+/// The tools of a client.
 pub(crate) struct Tools<'a> {
     pub(crate) now: Instant,
     pub(crate) wire: Wire,
@@ -93,11 +93,11 @@ pub(crate) struct Source {
     /// Being read: when it is done, its number, and in which connection it was wanted.
     reading: VecDeque<(Instant, u64, u32, Buffer)>,
     connection: u32,
-    /// What stands for every buffer supplied.
+    /// The marks of all supplied buffers.
     marks: Vec<u8>,
     supplied: u64,
     end_at: Option<Instant>,
-    /// What the receiver says it has, by place, and the last place.
+    /// The receiver's HAVE, by place, and the last place.
     had: BTreeMap<u32, Vec<u8>>,
     last_had: Option<u32>,
     /// It reads nothing before HAVE has arrived.
@@ -144,7 +144,7 @@ impl Source {
         self.waits &= self.last_had.is_none_or(|last| last as usize != self.had.len());
     }
 
-    /// What the receiver said it has, if it said anything: not all of it if something is missing.
+    /// The receiver's HAVE, if any has arrived: not all of it if a piece is missing.
     pub(crate) fn had(&self) -> Option<Vec<u8>> {
         let whole = self.last_had.is_some_and(|last| last as usize == self.had.len());
         let known = !self.had.is_empty();
@@ -155,7 +155,7 @@ impl Source {
         self.free.push(buffer);
     }
 
-    /// Supplies what was read, reads what is wanted, and says when nothing follows.
+    /// Supplies read buffers, reads the next ones, and marks the end.
     pub(crate) fn feed(&mut self, tools: &mut Tools<'_>) -> Result<(), LentTwice> {
         loop {
             while !self.waits
@@ -235,7 +235,7 @@ pub(crate) struct Sink {
     /// Not offered: no more data will come for them.
     idle: Vec<Buffer>,
     writing: VecDeque<(Instant, Buffer)>,
-    /// What stands for every buffer that came, by number.
+    /// The marks of received buffers, by number.
     marks: Vec<Option<[u8; MARK]>>,
     bytes: u64,
     filled: u64,
@@ -310,7 +310,7 @@ impl Sink {
         self.judge_at = Some(disk.flushed(now));
     }
 
-    /// Offers what was written, and judges when all was.
+    /// Offers written buffers again, and sends the verdict when all are written.
     pub(crate) fn feed(&mut self, tools: &mut Tools<'_>) -> Result<(), LentTwice> {
         while self.writing.front().is_some_and(|(done, _)| *done <= tools.now) {
             let Some((_, buffer)) = self.writing.pop_front() else { break };

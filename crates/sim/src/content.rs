@@ -1,4 +1,4 @@
-//! What a virtual transfer carries: bytes that follow from the seed and their place alone, so that
+//! The content of a virtual transfer: bytes that depend on the seed and their offset alone, so that
 //! neither end keeps a copy and every delivered buffer can be compared at once.
 
 use netblt_path::rng::{Rng, splitmix64};
@@ -23,7 +23,7 @@ pub struct Content {
 pub struct Shape {
     /// Bytes in all.
     pub bytes: u64,
-    /// Of these, how many lie in each buffer but the last.
+    /// Of these, how many are in each buffer but the last.
     pub buffer_bytes: u32,
     /// A buffer may be this much longer (`docs/protocol.md §8.1`: its table).
     pub table_bytes: u32,

@@ -1,4 +1,4 @@
-//! What happened in a world, for knowing what a swarm of worlds has tried.
+//! The events of a world, to know what a swarm of worlds has covered.
 
 use std::fmt;
 
@@ -94,7 +94,7 @@ marks! {
     DataTimeout,
     /// A NULL-ACK was sent.
     NullAck,
-    /// END was said more than once.
+    /// END was sent more than once.
     EndRepeated,
     /// A KEEPALIVE was sent.
     Keepalive,
@@ -108,7 +108,7 @@ marks! {
     WaitedForSource,
     /// A client gave up, and the other one was notified.
     Quit,
-    /// The receiver said that it closes.
+    /// The receiver sent its DONE packet.
     DonePacket,
     /// The sender left before DONE arrived.
     Dallied,
@@ -135,7 +135,7 @@ impl Default for Coverage {
 }
 
 impl Coverage {
-    /// Sees `mark` so many times.
+    /// Counts `mark` so many times.
     pub fn see(&mut self, mark: Mark, times: u64) {
         self.0[mark as usize] += times;
     }
@@ -159,7 +159,7 @@ impl Coverage {
         }
     }
 
-    /// Those seen fewer than `least` times, with how often they were.
+    /// The marks that were counted fewer than `least` times, with their counts.
     pub fn rarer_than(&self, least: u64) -> Vec<(Mark, u64)> {
         let counted = Mark::ALL.iter().map(|mark| (*mark, self.count(*mark)));
         counted.filter(|(_, count)| *count < least).collect()

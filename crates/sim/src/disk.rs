@@ -1,6 +1,6 @@
-//! A virtual disk: how long an operation takes, and when it may begin.
+//! A virtual disk: the duration of operations, and when they may begin.
 //!
-//! It knows nothing of what it reads or writes; [`crate::host`] moves the buffers.
+//! It knows nothing of the data; [`crate::host`] moves the buffers.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub struct DiskOptions {
     pub rate: Option<Rate>,
     /// Times at which nothing begins.
     pub stalls: Vec<Stall>,
-    /// How long the end takes: to find that nothing follows, or to flush what was written.
+    /// The duration of the end: finding that nothing follows, or the flush.
     pub flush: Duration,
 }
 
@@ -55,7 +55,7 @@ impl Disk {
         self.free_at
     }
 
-    /// When a flush begun now is over.
+    /// The end of a flush that begins now.
     pub(crate) fn flushed(&self, now: Instant) -> Instant {
         now.max(self.free_at) + self.options.flush
     }

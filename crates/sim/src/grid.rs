@@ -2,8 +2,8 @@
 //! reviewer can compare with the one before.
 //!
 //! Goodput is bytes of content over the time from the sender's start to its knowledge of success.
-//! It is compared with what such a path can carry at best: its rate, less what is lost, less
-//! headers, from the first instant to the last.
+//! It is compared with the best that such a path allows: its rate, less losses and headers, from
+//! the first instant to the last.
 
 use std::fmt;
 use std::time::Duration;
@@ -101,7 +101,7 @@ impl Cell {
         Row { cell: *self, outcome: World::new(self.setup()).run() }
     }
 
-    /// Bursts of eight packets, or of as many as make whole microseconds worth their while.
+    /// Bursts of eight packets, or of as many as make whole microseconds.
     fn burst(&self) -> Burst {
         let packet = u64::from(PACKET_BYTES);
         let packets = (self.rate.bytes_in(Duration::from_micros(200)) / packet).clamp(8, 64);
@@ -118,7 +118,7 @@ impl Cell {
 }
 
 impl Row {
-    /// Goodput as a share of what is possible, in parts of ten thousand.
+    /// Goodput as a share of the best possible, in parts of ten thousand.
     pub fn efficiency(&self) -> u64 {
         let possible = self.cell.possible().bytes_per_second().max(1);
         self.outcome.goodput().bytes_per_second() * 10_000 / possible
@@ -136,7 +136,7 @@ impl Row {
         self.outcome.sent().data_packets_resent
     }
 
-    /// Data packets that arrived in vain, of a million sent.
+    /// Duplicate data packets, of a million sent.
     pub fn duplicate_ppm(&self) -> u64 {
         let sent = self.outcome.sent().data_packets_sent.max(1);
         self.outcome.received().data_packets_duplicate * 1_000_000 / sent

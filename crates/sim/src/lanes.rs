@@ -1,9 +1,9 @@
 //! A world of lanes: one transfer over several connections of its own, between hosts whose
-//! processors take their time for every packet, with other flows beside it
-//! (`docs/protocol.md §4.11, §6.11`).
+//! processors take time for every packet, with other flows beside it (`docs/protocol.md §4.11,
+//! §6.11`).
 //!
-//! Every end of a lane is a unit: one socket, one thread, one processor. What the units of a
-//! host have in common are its client and nothing else, as in the program.
+//! Every end of a lane is a unit: one socket, one thread, one processor. As in the program, the
+//! units of a host share their client and nothing else.
 
 mod client;
 mod packet;
@@ -31,25 +31,25 @@ use crate::host::HostOptions;
 use crate::setup::Setup;
 use crate::side::Side;
 
-/// Where the ends are: an active end's lanes have a port each, a passive end has one.
+/// The addresses: an active end's lanes have a port each, a passive end has one.
 const ACTIVE: [u8; 4] = [10, 0, 0, 1];
 const PASSIVE: [u8; 4] = [10, 0, 0, 2];
 const PORT: u16 = 4000;
-/// Flows beside it have ports from here on.
+/// The first port of the flows beside it.
 const BESIDE: u16 = 5000;
 /// The interval at which the rate law gets the counts of all lanes, and they their shares.
 const EXCHANGE_INTERVAL: Duration = Duration::from_micros(200);
-/// So much longer than the main connection a lane may be silent.
+/// How much longer than the main connection a lane may be silent.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// From the loss of a lane to the next one that is opened.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Steps that no world needs.
 const MAX_STEPS: u64 = 200_000_000;
 
-/// What a transfer over lanes is.
+/// The parameters of a transfer over lanes.
 #[derive(Clone, Debug)]
 pub struct Lanes {
-    /// Of everything random.
+    /// The seed of all randomness.
     pub seed: u64,
     /// How much is sent.
     pub bytes: u64,
@@ -61,7 +61,7 @@ pub struct Lanes {
     pub costs: [Duration; 2],
     /// How many processors either host has; lanes share them.
     pub cores: usize,
-    /// A slower processor: whose host's (0: the sender's), which, and how many times slower.
+    /// A slower processor: the host (0: the sender's), the processor, and the factor.
     pub slow: Option<(usize, usize, u32)>,
     /// The path from the sender, and back.
     pub there: LinkOptions,
@@ -73,7 +73,7 @@ pub struct Lanes {
     pub policy: Policy,
     /// Other flows on the path, from the first moment to the last.
     pub beside: Vec<Policy>,
-    /// How much each of these sends; `None`: until the transfer is over.
+    /// The bytes of each of these; `None`: until the transfer has ended.
     pub beside_bytes: Option<u64>,
     /// From when on nothing of this lane (1 is the first after the main connection) passes.
     pub cuts: Vec<(u8, Duration)>,
@@ -81,13 +81,13 @@ pub struct Lanes {
     pub moves: Vec<Duration>,
     /// The largest datagram of either end.
     pub datagram_bytes: u32,
-    /// How long either end waits for a peer that says nothing.
+    /// The death timer of either end.
     pub death_timer: Duration,
     /// By then it must be over.
     pub deadline: Duration,
 }
 
-/// What became of it.
+/// Its result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LanesOutcome {
     /// Until the sender had the verdict.
@@ -129,14 +129,14 @@ struct World {
     losses: Losses,
     /// No lane is opened before.
     next_call: Instant,
-    /// What had arrived when the first flow was over.
+    /// The bytes that had arrived when the first flow ended.
     first_over: Option<(Duration, Vec<u64>)>,
     /// How often the active end got another address.
     moved: usize,
     turns: usize,
 }
 
-/// What ended before the transfer did.
+/// The flows that ended before the transfer.
 #[derive(Debug, Default)]
 struct Losses {
     lanes: u32,
@@ -289,7 +289,7 @@ impl World {
         Err("too many steps".to_owned())
     }
 
-    /// Whether every flow is over that has an end.
+    /// Whether every flow with an end has ended.
     fn is_over(&mut self) -> bool {
         let (mut any, mut all) = (false, true);
         for client in &self.clients {
@@ -340,7 +340,7 @@ impl World {
         earliest(units.chain(paths).chain([leaving, tell, moves]))
     }
 
-    /// The active end gets another address, and nothing comes to the old one any more.
+    /// The active end gets another address, and its old one no longer receives.
     fn relocate(&mut self) {
         while self.setup.moves.get(self.moved).is_some_and(|at| Instant::EPOCH + *at <= self.now) {
             self.moved += 1;
@@ -376,7 +376,7 @@ impl World {
         self.setup.costs[host] * slower.map_or(1, |(_, _, times)| times)
     }
 
-    /// What processors are through with goes onto the path.
+    /// Puts packets that processors have finished onto the path.
     fn leave(&mut self) {
         while let Some(Reverse(first)) = self.leaving.peek()
             && first.at <= self.now
@@ -399,7 +399,7 @@ impl World {
         self.setup.cuts.iter().any(cut)
     }
 
-    /// What the paths bring waits in sockets.
+    /// Puts arrivals into sockets.
     fn arrive(&mut self) {
         for path in &mut self.paths {
             while let Some(delivery) = path.pop(self.now) {
@@ -480,7 +480,7 @@ impl World {
         gives_up
     }
 
-    /// One burst, as the program sends one between two looks at its socket.
+    /// Sends one burst, as the program does between two reads of its socket.
     fn put_out(&mut self, at: usize, cost: Duration, busy: &mut Instant) {
         let mut batch = Vec::new();
         for _ in 0..8 {
@@ -498,7 +498,7 @@ impl World {
         }
     }
 
-    /// The law of the main connection hears of all lanes, and they of it.
+    /// The rate law of the main connection gets the counts of all lanes, and they their shares.
     fn tell(&mut self) {
         if self.now < self.exchanged + EXCHANGE_INTERVAL {
             return;

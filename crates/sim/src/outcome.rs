@@ -1,4 +1,4 @@
-//! What became of a world, for tests and for people.
+//! The outcome of a world, for tests and for people.
 
 use std::fmt;
 use std::time::Duration;
@@ -21,13 +21,12 @@ use crate::transcript::TranscriptHash;
 
 /// The shortest standstill that an end takes for one (`docs/protocol.md §7.6`).
 const STANDSTILL: Duration = Duration::from_secs(10);
-/// And what it says of it to the other end.
+/// And its words to the other end.
 const STANDSTILL_WORDS: &str = "nothing new was stored for ";
-/// A path that loses all that an end says within a death timer once in so many times does so in
-/// some of very many worlds.
+/// A path that drops all packets of a death timer with this probability does so in some of very
+/// many worlds.
 const UNHEARD: f64 = 1e-5;
-/// A peer that was silent for so long is believed to have forgotten the connection if that is said
-/// (`docs/protocol.md §4.7`).
+/// An UNKNOWN is trusted if the peer was silent for this long (`docs/protocol.md §4.7`).
 const FORGOTTEN: Duration = Duration::from_millis(2500);
 /// A silent peer is asked so often (`docs/protocol.md §7.4`).
 const ASKED: Duration = Duration::from_millis(1500);
@@ -38,14 +37,14 @@ const SAID: Duration = Duration::from_millis(125);
 /// Most changes of a link that are listed one by one: a mobile network has thousands.
 const CHANGES_LISTED: usize = 8;
 
-/// A world that is over.
+/// A finished world.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What the world was made from.
+    /// The setup of the world.
     pub setup: Setup,
     /// How long it lasted, in its own time.
     pub duration: Duration,
-    /// What became of the ends.
+    /// The outcome of the ends.
     pub ends: Pair<EndReport>,
     /// The books of the paths, by the side from which they lead.
     pub paths: Pair<Counters>,
@@ -250,7 +249,7 @@ impl Outcome {
 }
 
 impl Setup {
-    /// Whether the paths are such that an end may see a standstill, or its peer dead, and be right.
+    /// Whether the paths allow an end to find a standstill or a dead peer.
     pub(crate) fn may_stand_still(&self) -> bool {
         let deaths = Side::BOTH.map(|side| self.host(side).config.death_timer);
         let patience = deaths[0].min(deaths[1]).max(STANDSTILL);
@@ -263,7 +262,7 @@ impl Setup {
             false => ASKED + REPEATED + rtt * 5,
         };
         let lasted = if outage.is_zero() { outage } else { (outage + found).max(outage * 10 / 9) };
-        // Or it loses all that an end says for as long, once in so many times.
+        // Or it drops all packets of an end for as long, with some probability.
         let words = (patience.as_nanos() / SAID.as_nanos()) as u32;
         let unheard = |to| self.chance_of_loss(to, words) >= UNHEARD;
         lasted >= patience || Side::BOTH.into_iter().any(unheard)
@@ -271,7 +270,7 @@ impl Setup {
 }
 
 impl fmt::Display for Outcome {
-    /// What the world was, what happened, and what it came to.
+    /// The setup, the events, and the outcome.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.setup)?;
         for side in Side::BOTH {
@@ -396,7 +395,7 @@ fn describe_link(link: &LinkOptions) -> String {
     text + &describe_changes(&link.schedule)
 }
 
-/// What changes of a link on the way: each, or of many what they come to.
+/// The changes of a link: each, or a summary of many.
 fn describe_changes(schedule: &[Change]) -> String {
     let one = |change: &Change| {
         let what = match (change.outage, change.loss) {

@@ -1,4 +1,4 @@
-//! What the virtual paths carry.
+//! The packets of the virtual paths.
 
 use std::net::SocketAddr;
 
@@ -6,14 +6,14 @@ use netblt_path::Payload;
 
 use crate::bottleneck::Foreign;
 
-/// What a host gives back of a datagram that it refuses.
+/// The part of a refused datagram that a host returns.
 const QUOTED_BYTES: usize = 64;
 
-/// A packet under way.
+/// A packet in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(crate) kind: PacketKind,
-    /// Where it comes from, and where it goes to.
+    /// Its source and its destination.
     pub(crate) from: SocketAddr,
     pub(crate) to: SocketAddr,
     /// The datagram; or the beginning of the one that is refused.
@@ -22,7 +22,7 @@ pub(crate) struct Packet {
     flipped: Flips,
 }
 
-/// What a packet is.
+/// The content of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PacketKind {
     /// A datagram.
@@ -58,7 +58,7 @@ impl Packet {
         Self { kind, ..Self::datagram(from, to, Vec::new()) }
     }
 
-    /// What the host at `to` says of this datagram.
+    /// The ICMP message of the host at `to` about this datagram.
     pub(crate) fn unreachable(from: SocketAddr, to: SocketAddr, mut bytes: Vec<u8>) -> Self {
         bytes.truncate(QUOTED_BYTES);
         Self { kind: PacketKind::Unreachable, ..Self::datagram(from, to, bytes) }

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What `run` makes of each of `jobs`, in their order, whichever thread had them.
+/// The results of `run` for each of `jobs`, in their order, whichever thread had them.
 pub fn map<J: Sync, R: Clone + Default + Send>(
     jobs: &[J],
     threads: usize,

@@ -24,7 +24,7 @@ pub struct Setup {
     pub bytes: u64,
     /// An empty transfer has one buffer of no bytes rather than none. Always so on `rfc998`.
     pub at_least_one: bool,
-    /// How many bytes the receiver says it has, before it grants anything (`sealed`).
+    /// How many bytes of HAVE the receiver sends before it grants anything (`sealed`).
     pub have: u32,
     /// A receiver that waits to be opened grants buffers with its RESPONSE (`sealed`).
     pub greets: bool,
@@ -39,7 +39,7 @@ pub struct Setup {
     pub there: LinkOptions,
     /// The path from the passive end to the active one.
     pub back: LinkOptions,
-    /// Both directions become narrow in the midst of it, and no router says so.
+    /// Both directions become narrow meanwhile, and no router reports it.
     pub narrows: bool,
     /// One direction takes small packets only, smaller than any search for a size would find.
     pub chokes: bool,
@@ -56,7 +56,7 @@ pub struct Setup {
     pub moves: Vec<(Side, Duration)>,
     /// A client that gives up, unless it is done by then.
     pub quit: Option<(Side, Duration)>,
-    /// What clients change while it runs.
+    /// The changes that clients make while it runs.
     pub steers: Vec<(Side, Duration, Steering)>,
     /// An attacker on the path.
     pub attacker: Option<AttackerOptions>,
@@ -68,15 +68,15 @@ pub struct Setup {
     pub deadline: Duration,
     /// How many steps it may take.
     pub max_steps: u64,
-    /// Whether all that leaves a machine is hashed, so that two worlds can be compared: no other
-    /// check goes by it, and it takes its time.
+    /// Whether all datagrams of a machine are hashed, so that two worlds can be compared. No other
+    /// check needs it, and it takes time.
     pub transcript: bool,
 }
 
 /// A program that is killed, and started again later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kill {
-    /// The end whose program it is.
+    /// The end of the program.
     pub side: Side,
     /// When it is killed.
     pub at: Duration,
@@ -124,8 +124,8 @@ impl Setup {
         }
     }
 
-    /// The longest time for which a direction of the path may be dead, or an end that stands still.
-    /// What is alive in between for less than it takes until all is said again counts as dead.
+    /// The longest time for which a direction of the path may be dead, or a suspended end. A live
+    /// interval that is too short for all repetitions counts as dead.
     pub fn longest_outage(&self) -> Duration {
         let rtt = self.longest_round_trip();
         let pause = REPEATED.max(rtt * 4) + rtt;
@@ -136,12 +136,12 @@ impl Setup {
             let mut dead = asleep.clone();
             let mut changes: Vec<_> = link.schedule.iter().collect();
             changes.sort_by_key(|change| change.at);
-            // What it takes in the end is what it is to carry.
+            // The last MTU is the one of the path.
             let last = changes.iter().rev().find_map(|change| change.mtu).unwrap_or(u16::MAX);
             let (mut out, mut narrow, mut dead_since) = (false, false, None);
             for (at, change) in changes.iter().enumerate() {
                 out = change.outage.map_or(out, |outage| outage != Outage::None);
-                // A path too narrow is as good as dead.
+                // A path that is too narrow counts as dead.
                 narrow = change.mtu.map_or(narrow, |mtu| mtu < last);
                 if out || narrow {
                     dead_since.get_or_insert(change.at);
@@ -253,14 +253,14 @@ mod tests {
         assert_eq!(setup.longest_outage(), Duration::from_secs(10));
         setup.there.schedule.clear();
         assert_eq!(setup.longest_outage(), Duration::from_secs(6));
-        // Narrow for good is what the path is; before it was, it was too narrow.
+        // A last narrow MTU is the path's. Before that the path was too narrow.
         setup.there.schedule = vec![at(1, None, Some(592)), at(9, None, Some(1280))];
         assert_eq!(setup.longest_outage(), Duration::from_secs(8));
         // A suspended host does not see it heal.
         let secs = Duration::from_secs;
         setup.active.sleeps = vec![(secs(8), secs(3)), (secs(30), secs(4))];
         assert_eq!(setup.longest_outage(), secs(10));
-        // A second is too short for anything to be said, and answered.
+        // A second is too short for a packet and its answer.
         setup.active.sleeps = vec![(secs(30), secs(4)), (secs(35), secs(4)), (secs(50), secs(4))];
         assert_eq!(setup.longest_outage(), secs(9));
     }

@@ -28,7 +28,7 @@ use crate::outcome::Outcome;
 use crate::setup::Setup;
 use crate::world::World;
 
-/// What shows a world again.
+/// The command that replays a world.
 const SIMULATE: &str = "cargo run --release -- simulate --seed ";
 /// The same of one over lanes, or of several transfers at once.
 const BESIDES: &str = "NETBLT_SWARM=1 NETBLT_SWARM_FROM=";
@@ -41,7 +41,8 @@ impl World {
     }
 }
 
-/// What the random world of `seed` is; on the paths of `scenario` instead of random ones, if given.
+/// The setup of the random world of `seed`; on the paths of `scenario` instead of random ones, if
+/// given.
 pub fn setup(seed: u64, scenario: Option<&Scenario>) -> Setup {
     draw::setup(seed, scenario)
 }
@@ -61,7 +62,7 @@ pub fn crowd(seed: u64) -> Option<Lanes> {
     crowd::crowd(seed)
 }
 
-/// Runs the transfers at once of `seed`; what is wrong with them, if there are any.
+/// Runs the concurrent transfers of `seed`. Returns their problem, if there is one.
 pub fn in_crowd(seed: u64) -> Option<String> {
     let setup = crowd(seed)?;
     match caught(|| setup.clone().run()) {
@@ -70,7 +71,7 @@ pub fn in_crowd(seed: u64) -> Option<String> {
     }
 }
 
-/// What many worlds came to.
+/// The sum of many worlds.
 #[derive(Clone, Debug, Default)]
 pub struct Swarm {
     /// How many worlds there were.
@@ -79,7 +80,7 @@ pub struct Swarm {
     pub coverage: Coverage,
     /// The network of all of them, if it was given.
     pub scenario: Option<String>,
-    /// Those that failed; by seed, ascending.
+    /// The failed ones; by seed, ascending.
     pub failures: Vec<Failure>,
 }
 
@@ -101,7 +102,7 @@ pub struct Failure {
     pub seed: u64,
     /// Which of the worlds of the seed it is.
     pub kind: Kind,
-    /// What went wrong.
+    /// The problem.
     pub problem: String,
 }
 
@@ -151,7 +152,7 @@ impl Swarm {
         }
     }
 
-    /// What else the seed is.
+    /// Adds the other worlds of the seed.
     fn add_besides(&mut self, seed: u64) {
         if let Some(lanes) = lanes(seed) {
             let problem = match caught(|| lanes.run()) {
@@ -183,7 +184,7 @@ impl Swarm {
     }
 }
 
-/// What `run` comes to, or the text of its panic.
+/// The result of `run`, or the text of its panic.
 fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -192,7 +193,7 @@ fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// What was seen of lanes.
+/// The events of lanes.
 fn seen(outcome: &LanesOutcome) -> Coverage {
     let mut coverage = Coverage::default();
     coverage.see(Mark::Lanes, u64::from(outcome.packets.len() > 1));

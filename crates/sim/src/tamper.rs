@@ -14,7 +14,7 @@ pub struct Sight<'a> {
     pub from: Side,
     /// The whole datagram.
     pub bytes: &'a [u8],
-    /// What its clear bytes say.
+    /// Its clear bytes.
     pub clear: Clear,
     /// Buffers that have arrived in this connection.
     pub filled: u64,
@@ -24,7 +24,7 @@ pub struct Sight<'a> {
     pub sender_done: bool,
 }
 
-/// What is done to a datagram.
+/// The treatment of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tamper {
     /// It takes the path as it is.

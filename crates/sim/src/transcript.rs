@@ -38,7 +38,7 @@ impl fmt::Debug for TranscriptHash {
 }
 
 impl Transcript {
-    /// Of everything, or of nothing.
+    /// A hash of everything, or of nothing.
     pub(crate) fn new(wanted: bool) -> Self {
         Self { stage: Vec::new(), hasher: blake3::Hasher::new(), wanted }
     }
@@ -61,7 +61,7 @@ impl Transcript {
             return;
         }
         self.head(b'e', now, side);
-        // Buffers print as lengths: what is in them was compared, and left as datagrams before.
+        // Buffers print as lengths: their contents were compared, and left as datagrams before.
         // Writing to a vector cannot fail.
         let _ = write!(self.stage, "{event:?}");
         self.flush(STAGE_BYTES);
@@ -88,7 +88,7 @@ impl Transcript {
         }
     }
 
-    /// Of nothing where nothing was noted.
+    /// The hash, of nothing where nothing was noted.
     pub(crate) fn finish(mut self) -> TranscriptHash {
         self.flush(0);
         TranscriptHash(*self.hasher.finalize().as_bytes())

@@ -54,7 +54,7 @@ const POOL: usize = 4096;
 /// A program that ended without success is started again after this.
 const START_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Where a datagram that arrives comes from.
+/// The origin of an arriving datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     /// It took the path.
@@ -79,7 +79,7 @@ enum Happening {
     Stray(SocketAddr, Vec<u8>),
 }
 
-/// A world under way.
+/// A running world.
 pub struct World {
     setup: Setup,
     now: Instant,
@@ -98,7 +98,7 @@ pub struct World {
     coverage: Coverage,
     /// First bytes of the newest OPEN and RESPONSE, to know the next ones for repetitions.
     handshakes: Pair<Vec<u8>>,
-    /// ENDs said in this connection.
+    /// ENDs sent in this connection.
     ends_said: u64,
     /// The receiver's DONE packet arrived.
     done_arrived: bool,
@@ -375,8 +375,7 @@ impl World {
         }
     }
 
-    /// The machine said its last word: nothing may follow. The program ends, and perhaps is started
-    /// again.
+    /// The machine has closed: nothing may follow. The program ends, and perhaps is restarted.
     fn gone(&mut self, side: Side) {
         let host = &mut self.hosts[side];
         if let Some(endpoint) = &mut host.endpoint {
@@ -424,7 +423,7 @@ impl World {
         false
     }
 
-    /// Where both ends stand, for a finding without a culprit.
+    /// The states of both ends, for a violation without a culprit.
     fn states(&self) -> String {
         let state = |side: Side| {
             let host = &self.hosts[side];
@@ -444,7 +443,7 @@ impl World {
         format!("{active}; {passive}")
     }
 
-    /// What the world itself does now.
+    /// The events of the world itself.
     fn happen(&mut self) {
         while let Some(entry) = self.agenda.first_entry() {
             if entry.key().0 > self.now {
@@ -509,7 +508,7 @@ impl World {
         let next = attacker.next();
         for shot in shots {
             self.coverage.see(Mark::Attack, 1);
-            // What would have left anyway must not look like an answer.
+            // Packets that would have left anyway must not look like an answer.
             self.turn(shot.to);
             while self.hosts[shot.to].wake <= self.now && self.oracle.finding().is_none() {
                 self.turn(shot.to);
@@ -574,7 +573,7 @@ impl World {
     ) {
         let stale = matches!(origin, Origin::Stale);
         if stale {
-            // What a host that stood still has to say anyway is no answer.
+            // The pending packets of a suspended host are no answer.
             self.turn(side);
         }
         if self.hosts[side].endpoint.is_none() {

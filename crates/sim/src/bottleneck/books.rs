@@ -1,4 +1,4 @@
-//! What is counted.
+//! The counts of a scene.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use netblt_path::{Counters, LinkOptions};
 use netblt_proto::time::Instant;
 use netblt_proto::units::Rate;
 
-/// The grain of what is kept over time.
+/// The resolution of counts over time.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 
 /// One flow, of the packets that were sent in the time that counts.
@@ -15,13 +15,13 @@ pub(super) const TICK: Duration = Duration::from_millis(100);
 pub struct FlowBooks {
     /// Packets sent.
     pub sent: u64,
-    /// Those of them that arrived, marked ones among them.
+    /// Those of them that arrived, marked ones included.
     pub arrived: u64,
     /// Their IP bytes.
     pub arrived_bytes: u64,
-    /// Those that arrived marked.
+    /// Those that arrived with a mark.
     pub marked: u64,
-    /// Those that the bottleneck did not let in.
+    /// Those that the bottleneck dropped.
     pub refused: u64,
     /// IP bytes that arrived in each tenth of a second from the beginning on.
     pub ticks: Vec<u64>,
@@ -61,22 +61,22 @@ impl FlowBooks {
     }
 }
 
-/// What a scene came to.
+/// The result of a scene.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Each flow, in the order of the scene.
     pub flows: Vec<FlowBooks>,
-    /// What the bottleneck did in the time that counts.
+    /// The bottleneck's counts in the counted time.
     pub link: Link,
     /// How long that was.
     pub time: Duration,
-    /// What the bottleneck could have carried in it, in IP bytes, what is lost at random included.
+    /// The capacity of the bottleneck in that time, in IP bytes, random losses included.
     pub possible_bytes: u64,
     /// The largest number of the flows' starts, for [`Self::time_to_fair`].
     pub last_start: Duration,
 }
 
-/// What the bottleneck did.
+/// The bottleneck's counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Link {
     /// Packets that came to it.
@@ -114,18 +114,18 @@ impl Link {
 }
 
 impl Outcome {
-    /// What a flow has of what the bottleneck could have carried.
+    /// A flow's share of the bottleneck's capacity.
     pub fn share(&self, flow: usize) -> f64 {
         let bytes = self.flows.get(flow).map_or(0, |books| books.arrived_bytes);
         bytes as f64 / self.possible_bytes.max(1) as f64
     }
 
-    /// What some flows have together.
+    /// The share of some flows together.
     pub fn shares(&self, flows: impl IntoIterator<Item = usize>) -> f64 {
         flows.into_iter().map(|flow| self.share(flow)).sum()
     }
 
-    /// What all flows have together.
+    /// The share of all flows together.
     pub fn used(&self) -> f64 {
         self.shares(0..self.flows.len())
     }

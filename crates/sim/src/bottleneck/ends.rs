@@ -19,7 +19,7 @@ pub(super) struct Packet {
     pub(super) body: Body,
 }
 
-/// What a packet says.
+/// The content of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Body {
     /// One of ours opens its connection, and is answered.
@@ -27,9 +27,9 @@ pub(super) enum Body {
     Opened,
     /// The packet of this number.
     Data(u64),
-    /// What came, of TCP.
+    /// TCP's acknowledgement.
     Ack(Ack),
-    /// So much came so far.
+    /// A report of the arrivals so far.
     Report(Report),
 }
 
@@ -91,11 +91,11 @@ impl Payload for Packet {
         self.bytes as usize
     }
 
-    /// Nothing is ever corrupted here.
+    /// Packets are never corrupted here.
     fn flip_bit(&mut self, _bit: usize) {}
 }
 
-/// What the ends of one flow send now.
+/// The packets that the ends of one flow send now.
 #[derive(Debug)]
 pub(super) struct Outbox {
     /// Bodies with their IP bytes.
@@ -121,9 +121,9 @@ pub(super) trait Ends: Debug + Send {
     fn work(&mut self, now: Instant, out: &mut Outbox);
     /// A packet came to the receiver.
     fn on_data(&mut self, now: Instant, packet: &Packet, ecn: Option<Ecn>, out: &mut Outbox);
-    /// What the receiver says came to the sender.
+    /// Feedback of the receiver has arrived at the sender.
     fn on_feedback(&mut self, now: Instant, body: &Body, out: &mut Outbox);
-    /// What the sender is doing, in a word.
+    /// The sender's phase, in a word.
     fn phase(&self) -> &'static str {
         ""
     }

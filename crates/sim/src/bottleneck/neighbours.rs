@@ -32,7 +32,7 @@ impl fmt::Debug for Foreign {
     }
 }
 
-/// What leaves for the shared path.
+/// A packet for the shared path.
 #[derive(Debug)]
 pub(crate) struct Leaving {
     pub(crate) packet: Foreign,
@@ -61,7 +61,7 @@ impl Neighbour {
 #[derive(Debug, Default)]
 pub(crate) struct Neighbours {
     flows: Vec<Neighbour>,
-    /// What is on a flow's own half of the round trip, by the time of its arrival.
+    /// The packets on a flow's own half of the round trip, by the time of their arrival.
     legs: BTreeMap<(Instant, u64), (Packet, Option<Ecn>)>,
     number: u64,
 }
@@ -82,7 +82,7 @@ impl Neighbours {
         earliest(flows.filter(|at| *at < Instant::NEVER).chain(legs).map(Some))
     }
 
-    /// Does what is due, and answers what leaves for the shared path.
+    /// Handles all due events. Returns the packets for the shared path.
     pub(crate) fn work(&mut self, now: Instant) -> Vec<Leaving> {
         let mut leaving = Vec::new();
         while let Some(entry) = self.legs.first_entry().filter(|entry| entry.key().0 <= now) {

@@ -21,8 +21,8 @@ pub fn run(scene: &Scene) -> Outcome {
     Network::new(scene).run()
 }
 
-/// What sent last may take this long, and its queue, to arrive: so long the flows go on after the
-/// time that counts.
+/// The last packet may take this long, and the queue's time, to arrive. The flows go on for this
+/// long after the counted time.
 const DRAIN: Duration = Duration::from_secs(1);
 /// No flow works as often at one time unless it makes no progress.
 const MOST_TURNS: u32 = 10_000;
@@ -40,9 +40,9 @@ enum What {
     Way(usize),
     /// A flow's timer.
     Wake(usize),
-    /// The first packet on a leg of a flow comes to its end.
+    /// The first packet on a leg of a flow arrives.
     Comes(usize, Leg),
-    /// A tenth of a second is over.
+    /// A tenth of a second has passed.
     Tick,
 }
 
@@ -82,12 +82,12 @@ impl Ord for Event {
     }
 }
 
-/// One way of the path, and when it is looked at next.
+/// One direction of the path, and the time of its next event.
 #[derive(Debug)]
 struct Way {
     path: Path<Packet>,
     scheduled: Instant,
-    /// Nothing happens to what goes this way.
+    /// Packets this way are neither lost nor delayed.
     is_perfect: bool,
 }
 
@@ -97,7 +97,7 @@ struct Flow {
     ends: Box<dyn Ends>,
     out: Outbox,
     scheduled: Instant,
-    /// What is on each leg, in order of arrival.
+    /// The packets on each leg, in order of arrival.
     data: VecDeque<(Instant, Packet, Option<Ecn>)>,
     feedback: VecDeque<(Instant, Packet, Option<Ecn>)>,
     /// When the newest feedback reaches the sender.
@@ -107,7 +107,7 @@ struct Flow {
 }
 
 impl Flow {
-    /// When its sender's host does what is due `at`.
+    /// The time at which its sender's host handles an event that is due `at`.
     fn runs_at(&self, at: Instant) -> Instant {
         let Some((stopped, period)) = self.options.stands_still else { return at };
         if at == Instant::NEVER {
@@ -136,7 +136,7 @@ struct Network<'a> {
     events: BinaryHeap<Event>,
     ways: [Way; 2],
     flows: Vec<Flow>,
-    /// What the bottleneck had counted when the time that counts began, and when it ended.
+    /// The bottleneck's counters at the start and at the end of the counted time.
     begun: Option<Counters>,
     ended: Option<Counters>,
 }
@@ -192,7 +192,7 @@ impl<'a> Network<'a> {
         self.outcome()
     }
 
-    /// How long the last packet that counts may be under way.
+    /// The longest time that the last counted packet may be in flight.
     fn longest(&self) -> Duration {
         let rtt = self.flows.iter().map(|flow| flow.options.rtt).max().unwrap_or_default();
         let changed = self.scene.there.schedule.iter().filter_map(|change| change.delay).max();
@@ -250,7 +250,7 @@ impl<'a> Network<'a> {
         self.comes(&packet, ecn);
     }
 
-    /// A packet comes to its end.
+    /// A packet arrives.
     fn comes(&mut self, packet: &Packet, ecn: Option<Ecn>) {
         let now = self.now;
         let counts = self.counts(packet.sent_at);
@@ -277,13 +277,13 @@ impl<'a> Network<'a> {
         self.schedule_flow(packet.flow);
     }
 
-    /// Whether what is sent `at` counts.
+    /// Whether a packet that is sent `at` counts.
     fn counts(&self, at: Instant) -> bool {
         let passed = at.since(Instant::EPOCH);
         passed >= self.scene.from && passed < self.scene.until
     }
 
-    /// What the ends of a flow have sent goes on its way.
+    /// Sends the packets of a flow's ends.
     fn send(&mut self, flow: usize) {
         let now = self.now;
         let counts = self.counts(now);
@@ -319,7 +319,7 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// What a way hands out is on its flow's own half of the round trip now.
+    /// Moves packets that leave a direction to their flows' own halves of the round trip.
     fn look_at(&mut self, way: usize) {
         let now = self.now;
         while let Some(delivery) = self.ways[way].path.pop(now) {

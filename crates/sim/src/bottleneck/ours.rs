@@ -239,7 +239,7 @@ impl Ends for Ours {
                 self.reported = now;
             }
             self.law.on_sample(now, &sample);
-            // Whatever the law has changed is traced elsewhere.
+            // The law's changes are traced elsewhere.
             while self.law.take_change().is_some() {}
         }
         if self.data_due(now) <= now {

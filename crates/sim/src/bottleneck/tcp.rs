@@ -1,8 +1,8 @@
-//! TCP: CUBIC (RFC 9438) with HyStart's delay test, or Reno. Each packet is acknowledged, by an
-//! acknowledgement that says what came of late. Data leave when acknowledgements come.
+//! TCP: CUBIC (RFC 9438) with HyStart's delay test, or Reno. Each packet is acknowledged, with the
+//! latest arrivals. Data leave when acknowledgements arrive.
 //!
-//! What is lost is not sent again by number. A transfer is over when as many packets as it has were
-//! acknowledged, so that a loss costs a packet more, and the time until it is known.
+//! A lost packet is not sent again by number. A transfer ends when as many packets as it has were
+//! acknowledged, so that a loss costs one more packet, and the time until it is known.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,14 +23,14 @@ pub enum TcpLaw {
     Reno,
 }
 
-/// What there is to send.
+/// The supply of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supply {
     /// Always something.
     Endless,
     /// So many IP bytes, once.
     Once(u64),
-    /// So many IP bytes again and again, and so long a pause after each.
+    /// So many IP bytes repeatedly, with a pause after each.
     Pieces(u64, Duration),
 }
 
@@ -38,9 +38,9 @@ pub enum Supply {
 const FIRST_WINDOW: f64 = 10.0;
 /// RFC 5681 §4.
 const LEAST_WINDOW: f64 = 2.0;
-/// So many later packets have come when one counts as lost (RFC 6675).
+/// A packet counts as lost when so many later ones have arrived (RFC 6675).
 const DUPLICATES: u64 = 3;
-/// What Linux adds to the round trip at least for the retransmission timeout.
+/// The least that Linux adds to the round trip for the retransmission timeout.
 const LEAST_TIMEOUT: Duration = Duration::from_millis(200);
 /// Round trips of a round before HyStart believes its least, and how much longer it may be than
 /// that of the round before (RFC 9406 §4.3).
@@ -83,7 +83,7 @@ impl HyStart {
     }
 }
 
-/// What is left of the supply.
+/// The rest of the supply.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     begun: Instant,
@@ -104,7 +104,7 @@ pub(super) struct Tcp {
     flight: VecDeque<Sent>,
     in_flight: u64,
     next_number: u64,
-    /// What was sent before this is the congestion that was answered.
+    /// Packets before this belong to the answered congestion event.
     recover: u64,
     srtt: Option<Duration>,
     variance: Duration,
@@ -157,7 +157,7 @@ impl Tcp {
         self.piece = Some(Piece { begun, left: bytes.div_ceil(u64::from(self.packet)) });
     }
 
-    /// Packets that may be sent beside those in flight, for all that there is to send.
+    /// Packets that may be sent beside those in flight, by the supply.
     fn supplied(&self, now: Instant) -> u64 {
         match (self.supply, self.piece) {
             (Supply::Endless, _) => u64::MAX,
@@ -175,7 +175,7 @@ impl Tcp {
         timeout * (1 << self.doublings)
     }
 
-    /// When the tail is probed (RFC 8985 §7), or all that is in flight is given up.
+    /// The time of the tail loss probe (RFC 8985 §7), or of the retransmission timeout.
     fn timer(&self) -> Instant {
         if self.in_flight == 0 {
             return Instant::NEVER;
@@ -200,8 +200,8 @@ impl Tcp {
         self.in_flight += 1;
     }
 
-    /// A connection that was idle begins again with its first window (RFC 5681 §4.1), and knows
-    /// what it had (RFC 2861).
+    /// An idle connection restarts with its first window (RFC 5681 §4.1), and keeps its threshold
+    /// (RFC 2861).
     fn after_idle(&mut self, now: Instant) {
         if self.next_number > 0 && now.since(self.progress) > self.timeout() {
             self.threshold = self.threshold.max(self.window * 0.75);
@@ -264,7 +264,8 @@ impl Tcp {
         self.srtt = Some((srtt * 7 + rtt) / 8);
     }
 
-    /// What is lost, now that `number` was acknowledged; whether a new congestion shows in that.
+    /// Finds the losses, now that `number` was acknowledged. Returns whether they are a new
+    /// congestion event.
     fn find_lost(&mut self, now: Instant, number: u64) -> bool {
         let late = self.rtt() + self.rtt() / 4;
         let mut is_new = false;
@@ -322,7 +323,7 @@ impl Tcp {
         }
         let begun = piece.begun;
         self.pieces.push((begun, now.since(begun)));
-        // What is in flight beyond the piece were copies of what was lost.
+        // Packets in flight beyond the piece replaced lost ones.
         (self.piece, self.in_flight) = (None, 0);
         self.flight.clear();
         if let Supply::Pieces(_, pause) = self.supply {

@@ -1,4 +1,4 @@
-//! The model against what is known of the networks that it is a model of.
+//! Checks the model against known results of real networks.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn link(mbit: u64, rtt: Duration, queue_percent: u64) -> LinkOptions {
     LinkOptions { rate: Some(rate), queue: QueueLimit::Bytes(queue), ..LinkOptions::default() }
 }
 
-/// So many of one kind, a second apart, for a minute; what is sent after a third of it counts.
+/// So many flows of one kind, a second apart, for a minute. Packets after a third of it count.
 fn company(kind: Kind, count: u32, link: LinkOptions, rtt: Duration, seed: u64) -> Outcome {
     let flows = (0..count).map(|n| FlowOptions::new(kind, rtt, SECOND * n)).collect();
     run(&Scene { from: SECOND * 20, ..Scene::new(link, flows, SECOND * 60, seed) })
@@ -95,7 +95,7 @@ fn a_short_transfer_takes_as_many_round_trips_as_slow_start_needs() {
     assert!(pieces.iter().all(within), "{pieces:?}");
 }
 
-/// The tail is probed, and what was lost is found by that.
+/// A tail loss probe finds losses.
 #[test]
 fn a_short_transfer_ends_although_packets_are_lost() {
     let kind = Kind::Tcp(TcpLaw::Cubic, Supply::Pieces(54 * 1500, SECOND));

@@ -1,4 +1,4 @@
-//! What the units of a host have in common: a source of images, or a sink of them.
+//! The common client of a host's units: a source of images, or a sink of them.
 
 use std::collections::VecDeque;
 
@@ -199,7 +199,7 @@ impl Source {
 
 impl Sink {
     pub(super) fn new((buffer_bytes, stock): (u32, u32)) -> Self {
-        // As much as a source's image may have by what was agreed on.
+        // The most that a source's image may have by the agreed parameters.
         let capacity = buffer_bytes as usize + (1 << 13);
         Self {
             places: Places::default(),

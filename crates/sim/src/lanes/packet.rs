@@ -1,4 +1,4 @@
-//! What is on the path, and what is about to be.
+//! The packets on the path.
 
 use std::net::SocketAddr;
 

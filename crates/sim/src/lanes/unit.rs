@@ -10,7 +10,7 @@ use netblt_proto::time::Instant;
 
 /// Bytes that a socket holds.
 const SOCKET_BYTES: usize = 4 << 20;
-/// Datagrams read between two looks at timers.
+/// Datagrams that are read before timers fire.
 const BATCH: usize = 64;
 
 /// A datagram that waits in a socket.
@@ -43,7 +43,7 @@ pub(super) struct Unit {
     pub(super) costs_nothing: bool,
     /// Empty buffers in a receiving machine.
     pub(super) outstanding: u32,
-    /// What it counted last.
+    /// Its last counts.
     pub(super) tally: LaneTally,
     inbox: VecDeque<Arrived>,
     inbox_bytes: usize,
@@ -83,7 +83,7 @@ impl Unit {
         }
     }
 
-    /// What its thread reads at one time.
+    /// The datagrams that its thread reads at one time.
     pub(super) fn batch(&mut self) -> Vec<Arrived> {
         let count = self.inbox.len().min(BATCH);
         let batch: Vec<Arrived> = self.inbox.drain(..count).collect();

@@ -1,4 +1,4 @@
-//! What becomes of a laptop on its way: its lid is closed, and it wakes up in another network.
+//! The changes of a laptop: its lid is closed, and it wakes up in another network.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::side::Side;
 
 /// No path becomes longer than this, one way.
 const LONGEST_WAY: Duration = Duration::from_secs(1);
-/// Nothing passes between two networks for at most as long.
+/// The longest gap between two networks.
 const LONGEST_GAP: Duration = Duration::from_secs(3);
 
-/// Hosts that stand still once or twice, for as long as it takes to move them. Whether there are
+/// Suspends hosts once or twice, for as long as it takes to move them. Returns whether there are
 /// any: a connection may die of that.
 pub(super) fn add_sleeps(seed: u64, heals_at: Duration, setup: &mut Setup) -> bool {
     let mut dice = Dice::new(seed, "nights");
@@ -47,7 +47,7 @@ pub(super) fn add_another_way(
     for _ in 0..dice.range(1, 3) {
         let at = dice.within(heals_at);
         let longer = dice.scale(25, 400) as u32;
-        // What was agreed on stays, whatever the path is.
+        // The agreed parameters stay, whatever the path.
         let fixed = matches!(sketch.policy, Policy::Fixed(_));
         let slower = if fixed { 8 } else { dice.scale(1, 8) };
         for link in [&mut setup.there, &mut setup.back] {
@@ -70,7 +70,7 @@ pub(super) fn add_another_way(
     true
 }
 
-/// Nothing passes for so long.
+/// No packet passes for this long.
 fn cut(at: Duration, lasts: Duration, link: &mut LinkOptions) {
     let outage = |at, outage| Change { at, outage: Some(outage), ..Change::default() };
     link.schedule.push(outage(at, Outage::Drop));

@@ -1,4 +1,4 @@
-//! Drawing several transfers at once over one path, and what is wanted of them together.
+//! Draws several concurrent transfers over one path, and checks them together.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use netblt_proto::units::Rate;
 use super::dice::Dice;
 use crate::lanes::{Lanes, LanesOutcome};
 
-/// So many seeds in a hundred are a world of several transfers, too.
+/// The percentage of seeds that are also a world of several transfers.
 const SHARE: u32 = 2;
 /// IP bytes of a packet.
 const PACKET: u64 = 1500;
@@ -17,11 +17,11 @@ const PACKET: u64 = 1500;
 const LEAST_WINDOW: u64 = 4;
 /// All flows together have no more.
 const MAX_BYTES: u64 = 16 << 20;
-/// Shares are judged if the first flow took that long, and so many round trips.
+/// Shares are judged if the first flow took this long, and so many round trips.
 const LONG: (Duration, u32) = (Duration::from_secs(3), 50);
 /// The least part of a fair share.
 const LEAST_SHARE: u64 = 5;
-/// Of the path, in bits a second.
+/// The rate of the path, in bits a second.
 const RATES: (u64, u64) = (2_000_000, 30_000_000);
 const ROUND_TRIPS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 
@@ -58,7 +58,7 @@ pub(super) fn crowd(seed: u64) -> Option<Lanes> {
     })
 }
 
-/// What is wrong with what they came to.
+/// The problem of their outcome.
 pub(super) fn problem(setup: &Lanes, outcome: &LanesOutcome) -> Option<String> {
     let LanesOutcome { entered, dropped, arrived_first: (took, arrived), .. } = outcome;
     let most = most_lost(setup, arrived.len() as u64, *entered);
@@ -73,9 +73,9 @@ pub(super) fn problem(setup: &Lanes, outcome: &LanesOutcome) -> Option<String> {
         .then(|| format!("after {took:?} one of {} had {least} bytes of {fair}", arrived.len()))
 }
 
-/// Packets that may be lost of so many: twice what windows of CUBIC lose where they are those of a
-/// Reno (1.5 / W^2), and a hundredth; and at the start, when all double, three times what path and
-/// queue hold.
+/// The bound for lost packets of so many: twice the loss of CUBIC's windows where they are those of
+/// a Reno (1.5 / W^2), and a hundredth; and at the start, when all double, three times what path
+/// and queue hold.
 fn most_lost(setup: &Lanes, flows: u64, entered: u64) -> u64 {
     let rate = setup.there.rate.unwrap_or_default();
     let queue = match setup.there.queue {

@@ -19,7 +19,7 @@ use crate::disk::{DiskOptions, Stall};
 use crate::host::HostOptions;
 use crate::setup::Setup;
 
-/// A round trip and a buffer's time of a receiver that cannot show at once that it hears.
+/// The longest round trip and buffer time for a receiver that cannot prove its address at once.
 const STRANGERS_ROUND: Duration = Duration::from_millis(500);
 /// The largest buffer it gets.
 const STRANGERS_BUFFER: u32 = 1 << 14;
@@ -129,9 +129,9 @@ fn repair(seed: u64, wire: Wire) -> Repair {
     }
 }
 
-/// Whether a receiver that calls may be one that cannot give back the number in a RESPONSE
-/// (`docs/protocol.md §2.3`): it shows that it hears by what it asks for again, whenever the data
-/// timer of a buffer runs out, so that long buffers and round trips take very long to begin.
+/// Whether a calling receiver may be one that cannot return the number in a RESPONSE
+/// (`docs/protocol.md §2.3`). It proves its address by what it asks for again, whenever the data
+/// timer of a buffer expires, so that long buffers and round trips take very long to begin.
 fn is_stranger(sketch: &Sketch) -> bool {
     // It gets smaller buffers, and no more of them.
     let window = u64::from(sketch.buffer.min(STRANGERS_BUFFER)) * u64::from(sketch.outstanding);

@@ -1,4 +1,4 @@
-//! What goes wrong in a world, until it heals, and how long it then may take.
+//! The faults of a world, until it heals, and how long it may take then.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::host::Stops;
 use crate::setup::{Kill, Setup};
 use crate::side::Side;
 
-/// The least death timer of a receiver that has to show that it hears by what it asks for.
+/// The least death timer of a receiver that has to prove its address by what it asks for.
 const STRANGERS_PATIENCE: Duration = Duration::from_secs(60);
 /// No world's faults last longer.
 const LONGEST_FAULTS: Duration = Duration::from_secs(90);
@@ -218,7 +218,7 @@ pub(super) fn add_to_link(
     }
     if dice.percent(10) {
         rough = true;
-        // Data no longer pass, and perhaps OPEN does not either; what is short still does.
+        // Data no longer pass, and perhaps OPEN does not either. Short packets still do.
         let mtu = dice.range(60, u64::from(sketch.datagram).max(1200)) as u16;
         let at = dice.within(heals_at);
         link.schedule.push(Change { at, mtu: Some(mtu), ..Change::default() });

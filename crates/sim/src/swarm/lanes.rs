@@ -11,7 +11,7 @@ use super::faults;
 use super::sketch::{bound_rounds, policy, sketch};
 use crate::lanes::Lanes;
 
-/// So many seeds in a hundred are a world of lanes, too.
+/// The percentage of seeds that are also a world of lanes.
 const SHARE: u32 = 5;
 /// Lanes come after 100 ms and 8 round trips: a path is drawn on which there is time for them.
 const LEAST: Duration = Duration::from_millis(500);

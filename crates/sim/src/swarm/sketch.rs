@@ -19,7 +19,7 @@ const MAX_DATAGRAM: u32 = 9000;
 /// Headers of IPv4 and UDP.
 const OVERHEAD: u32 = 28;
 
-/// What was drawn for the transfer, before it is made into hosts and paths.
+/// The drawn transfer, before it is made into hosts and paths.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sketch {
     pub(super) wire: Wire,
@@ -29,7 +29,7 @@ pub(super) struct Sketch {
     pub(super) largest: u32,
     pub(super) buffer: u32,
     pub(super) outstanding: u32,
-    /// Of the slower direction that data take.
+    /// The rate of the slower direction that data take.
     pub(super) rate: Rate,
     pub(super) rtt: Duration,
     pub(super) policy: Policy,

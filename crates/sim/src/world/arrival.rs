@@ -6,8 +6,8 @@ use super::{Origin, World};
 use crate::side::Side;
 
 impl World {
-    /// Gives `datagram` to the machine of `side`. An attacker sees what took the path, and the
-    /// world tells him whether it was dropped.
+    /// Gives `datagram` to the machine of `side`. An attacker sees what took the path, and learns
+    /// from the world whether it was dropped.
     pub(super) fn hand_over(&mut self, side: Side, origin: Origin, datagram: Datagram<'_>) {
         let now = self.now;
         let Some(endpoint) = &mut self.hosts[side].endpoint else { return };

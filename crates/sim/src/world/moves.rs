@@ -1,4 +1,4 @@
-//! Where the ends are: they may move; and what their clients change on the way.
+//! The addresses of the ends, which may move, and the changes of their clients.
 
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ impl World {
         self.moves[side] += 1;
     }
 
-    /// The client of `side` changes what it goes by.
+    /// The client of `side` changes its steering.
     pub(super) fn steer(&mut self, side: Side, steering: Steering) {
         let Some(endpoint) = &mut self.hosts[side].endpoint else { return };
         self.transcript.happening(self.now, side, "steer");
