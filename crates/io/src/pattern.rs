@@ -13,11 +13,11 @@
 /// assert!(!pattern.matches(b"logs/old/a.txt", true));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern(Vec<Part>);
+pub struct Pattern(Vec<PatternPart>);
 
 /// One part, between two slashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum PatternPart {
     /// Any number of parts; at the end of a pattern one at least.
     Deep,
     One(Vec<Token>),
@@ -44,7 +44,7 @@ const BYTES: u32 = 0x11_0000;
 impl Pattern {
     /// Parses a pattern, or returns why it is invalid.
     pub fn new(text: &[u8]) -> Result<Self, &'static str> {
-        text.split(|byte| *byte == b'/').map(Part::new).collect::<Result<_, _>>().map(Self)
+        text.split(|byte| *byte == b'/').map(PatternPart::new).collect::<Result<_, _>>().map(Self)
     }
 
     /// Whether all of a name matches. `hidden`: a wildcard also matches the dot at the start of a
@@ -56,14 +56,14 @@ impl Pattern {
         let mut deep = None;
         while let Some(part) = parts.get(at) {
             match self.0.get(own) {
-                Some(Part::Deep) if own + 1 == self.0.len() => {
+                Some(PatternPart::Deep) if own + 1 == self.0.len() => {
                     return parts[at..].iter().all(|part| hidden || !part.starts_with(b"."));
                 }
-                Some(Part::Deep) => {
+                Some(PatternPart::Deep) => {
                     deep = Some((own, at));
                     own += 1;
                 }
-                Some(Part::One(tokens)) if matches(tokens, part, hidden) => {
+                Some(PatternPart::One(tokens)) if matches(tokens, part, hidden) => {
                     (at, own) = (at + 1, own + 1);
                 }
                 _ => {
@@ -80,7 +80,7 @@ impl Pattern {
     }
 }
 
-impl Part {
+impl PatternPart {
     fn new(text: &[u8]) -> Result<Self, &'static str> {
         if text == b"**" {
             return Ok(Self::Deep);

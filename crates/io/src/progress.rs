@@ -31,7 +31,7 @@ pub struct Progress {
 
 /// The present file of a transfer, and its name as it arrives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct At {
+pub(crate) struct FilePosition {
     pub(crate) file: u64,
     pub(crate) name: Vec<u8>,
 }

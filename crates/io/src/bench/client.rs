@@ -10,7 +10,7 @@ use netblt_proto::wire::packet::Parameters;
 
 use super::messages::{Load, TestRequest};
 use super::outcome::{Outcome, config, outcome};
-use super::traffic::{Done, Traffic};
+use super::traffic::{TestDone, Traffic};
 use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::net::connections::Oversize;
@@ -19,7 +19,7 @@ use crate::net::event_loop::{self, Application, Feed};
 use crate::observer::Observer;
 use crate::options::Options;
 use crate::ticket::Rendezvous;
-use crate::transfer::session::{ProgressSoFar, Session};
+use crate::transfer::session::{ProgressSoFar, TransferSession};
 
 /// Runs one test with a server; blocks until it has ended.
 pub fn run(
@@ -38,7 +38,7 @@ pub fn run(
     let config = Config { client, ..config(options, role, transfer_bytes) };
     let (mut host, mut peer) =
         establish::meet(Establish::Meet(rendezvous), options, &config, observer, cancel)?;
-    let session = Session::new(&mut *observer, cancel, &config);
+    let session = TransferSession::new(&mut *observer, cancel, &config);
     let (wire, at_first) = (options.wire, options.buffers);
     let mut app = ClientApp { session, wire, at_first, role, load, test: None };
     let done = event_loop::run(&mut peer, &mut app, &mut host);
@@ -56,7 +56,7 @@ pub fn run(
 
 /// The client of the end that calls.
 struct ClientApp<'a> {
-    session: Session<'a>,
+    session: TransferSession<'a>,
     wire: Wire,
     /// Buffers before the path has use of more.
     at_first: u32,
@@ -75,11 +75,11 @@ impl ClientApp<'_> {
     }
 }
 
-type Flow = ControlFlow<Result<(Done, Instant), Error>>;
+type Flow = ControlFlow<Result<(TestDone, Instant), Error>>;
 
 impl Application for ClientApp<'_> {
     type Key = ();
-    type Outcome = Result<(Done, Instant), Error>;
+    type Outcome = Result<(TestDone, Instant), Error>;
 
     /// A timed sender checks the clock.
     fn on_tick(&mut self, _: Instant) -> ControlFlow<Self::Outcome, Feed> {

@@ -8,7 +8,7 @@ use netblt_proto::time::Instant;
 use netblt_proto::wire::data_overhead;
 use netblt_proto::wire::packet::Parameters;
 
-use super::traffic::Done;
+use super::traffic::TestDone;
 use crate::options::Options;
 use crate::progress::Summary;
 use crate::transfer::limited_by::{Facts as Limits, View, decide, view_of_receiver};
@@ -53,7 +53,7 @@ pub(super) fn outcome(
     config: &Config,
     role: Role,
     parameters: Parameters,
-    done: Done,
+    done: TestDone,
     started: Instant,
     (at, stats, cpu_share): (Instant, Stats, f64),
 ) -> Outcome {

@@ -106,7 +106,7 @@ pub fn serve(
         .map_err(|source| Error::Socket { what: "cannot make a waker".to_owned(), source })?;
     let mut host = IoContext { socket, poller, clock: Clock::start(), trace: None };
     let mut listener = Listener::new(config.clone(), entropy()?);
-    let mut app = Serving {
+    let mut app = BenchApp {
         observer,
         cancel,
         config,
@@ -151,7 +151,7 @@ impl Test {
 }
 
 /// The client of all connections.
-struct Serving<'a> {
+struct BenchApp<'a> {
     observer: &'a mut dyn ServerObserver,
     cancel: &'a Cancel,
     config: Config,
@@ -169,7 +169,7 @@ struct Serving<'a> {
     last_warning: Option<String>,
 }
 
-impl Serving<'_> {
+impl BenchApp<'_> {
     fn open(
         &mut self,
         now: Instant,
@@ -230,7 +230,7 @@ impl Serving<'_> {
     }
 }
 
-impl Application for Serving<'_> {
+impl Application for BenchApp<'_> {
     type Key = ConnectionKey;
     type Outcome = Result<(), Error>;
 

@@ -30,7 +30,7 @@ const PIECE: Duration = Duration::from_millis(100);
 
 /// The result of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Done {
+pub(super) struct TestDone {
     pub(super) bytes: u64,
     pub(super) verified: bool,
     pub(super) data_timeouts: Option<u64>,
@@ -39,12 +39,12 @@ pub(super) struct Done {
 /// The client of one connection.
 #[derive(Debug)]
 pub(super) enum Traffic {
-    Source(Source),
-    Sink(Sink),
+    TrafficSource(TrafficSource),
+    TrafficSink(TrafficSink),
 }
 
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct TrafficSource {
     load: Load,
     opened: Instant,
     buffer_bytes: usize,
@@ -54,7 +54,7 @@ pub(super) struct Source {
     even: bool,
     /// Filled once; only the marks change.
     stock: Vec<Buffer>,
-    pool: Pool,
+    pool: BufferCount,
     wanted: u64,
     next: u64,
     supplied_bytes: u64,
@@ -63,9 +63,9 @@ pub(super) struct Source {
 }
 
 #[derive(Debug)]
-pub(super) struct Sink {
+pub(super) struct TrafficSink {
     buffer_bytes: usize,
-    pool: Pool,
+    pool: BufferCount,
     bytes: u64,
     /// Buffers with wrong content.
     corrupt: u64,
@@ -75,7 +75,7 @@ pub(super) struct Sink {
 
 /// How many buffers a connection has, and how many it may have.
 #[derive(Clone, Copy, Debug)]
-struct Pool {
+struct BufferCount {
     made: u32,
     /// How many its path has use of, as far as is known.
     wanted: u32,
@@ -87,7 +87,7 @@ struct Pool {
     lacking: bool,
 }
 
-impl Pool {
+impl BufferCount {
     /// At most as many as were agreed on, and so many at first.
     fn new(parameters: &Parameters, at_first: u32) -> Self {
         let agreed = parameters.max_outstanding.max(1);
@@ -141,14 +141,14 @@ impl Traffic {
     ) -> Self {
         let buffer_bytes = parameters.buffer_bytes as usize;
         match role {
-            Role::Sender => Self::Source(Source {
+            Role::Sender => Self::TrafficSource(TrafficSource {
                 load,
                 opened: now,
                 buffer_bytes,
                 packet_bytes: parameters.packet_bytes.min(DEFAULT_DATAGRAM_BYTES) as usize,
                 even: wire == Wire::Rfc998,
                 stock: Vec::new(),
-                pool: Pool::new(parameters, at_first),
+                pool: BufferCount::new(parameters, at_first),
                 wanted: 0,
                 next: 1,
                 supplied_bytes: 0,
@@ -156,8 +156,14 @@ impl Traffic {
                 verdict: None,
             }),
             Role::Receiver => {
-                let pool = Pool::new(parameters, at_first);
-                Self::Sink(Sink { bytes: 0, corrupt: 0, whole: None, buffer_bytes, pool })
+                let pool = BufferCount::new(parameters, at_first);
+                Self::TrafficSink(TrafficSink {
+                    bytes: 0,
+                    corrupt: 0,
+                    whole: None,
+                    buffer_bytes,
+                    pool,
+                })
             }
         }
     }
@@ -167,8 +173,8 @@ impl Traffic {
     pub(super) fn moved(&self, now: Instant, end: &Endpoint) -> u64 {
         let stats = end.stats(now);
         match self {
-            Self::Source(source) => source.first_pass(&stats),
-            Self::Sink(_) => stats.image_bytes,
+            Self::TrafficSource(source) => source.first_pass(&stats),
+            Self::TrafficSink(_) => stats.image_bytes,
         }
     }
 
@@ -176,8 +182,8 @@ impl Traffic {
     pub(super) fn supply(&mut self, now: Instant, end: &mut Endpoint) {
         self.pool().look(now, end);
         match self {
-            Self::Source(source) => source.supply(now, end),
-            Self::Sink(sink) => sink.offer(now, end),
+            Self::TrafficSource(source) => source.supply(now, end),
+            Self::TrafficSink(sink) => sink.offer(now, end),
         }
     }
 
@@ -196,39 +202,39 @@ impl Traffic {
     /// Whether there was memory for no buffer at all.
     pub(super) fn lacks_memory(&mut self) -> Option<Error> {
         let bytes = match self {
-            Self::Source(source) => source.buffer_bytes,
-            Self::Sink(sink) => sink.buffer_bytes,
+            Self::TrafficSource(source) => source.buffer_bytes,
+            Self::TrafficSink(sink) => sink.buffer_bytes,
         };
         self.pool().lacking.then_some(Error::Memory { count: 1, bytes })
     }
 
-    fn pool(&mut self) -> &mut Pool {
+    fn pool(&mut self) -> &mut BufferCount {
         match self {
-            Self::Source(source) => &mut source.pool,
-            Self::Sink(sink) => &mut sink.pool,
+            Self::TrafficSource(source) => &mut source.pool,
+            Self::TrafficSink(sink) => &mut sink.pool,
         }
     }
 
     /// Something happened.
     pub(super) fn take(&mut self, now: Instant, event: Event, end: &mut Endpoint) {
         match (self, event) {
-            (Self::Source(source), Event::Wanted(number)) => {
+            (Self::TrafficSource(source), Event::Wanted(number)) => {
                 source.wanted = number.0;
                 source.supply(now, end);
             }
-            (Self::Source(source), Event::Released(_, buffer)) => {
+            (Self::TrafficSource(source), Event::Released(_, buffer)) => {
                 let kept = (!source.pool.shrink()).then_some(buffer);
                 source.stock.extend(kept);
             }
-            (Self::Source(source), Event::Finished(verdict)) => source.verdict = verdict,
-            (Self::Sink(sink), Event::Filled(number, buffer)) => {
+            (Self::TrafficSource(source), Event::Finished(verdict)) => source.verdict = verdict,
+            (Self::TrafficSink(sink), Event::Filled(number, buffer)) => {
                 sink.bytes += buffer.filled().len() as u64;
                 sink.corrupt += u64::from(!is_marked(&buffer, number));
                 if !sink.pool.shrink() {
                     end.offer(now, buffer);
                 }
             }
-            (Self::Sink(sink), Event::Complete(announced)) => {
+            (Self::TrafficSink(sink), Event::Complete(announced)) => {
                 let all = announced.is_none_or(|announced| announced.bytes == sink.bytes);
                 let whole = all && sink.corrupt == 0;
                 sink.whole = Some(whole);
@@ -242,9 +248,9 @@ impl Traffic {
 
     /// The result, if the connection ended regularly: with this `reason`, or after a verdict. An
     /// error if the received content is wrong.
-    pub(super) fn done(&mut self, reason: &Reason) -> Option<Result<Done, Error>> {
+    pub(super) fn done(&mut self, reason: &Reason) -> Option<Result<TestDone, Error>> {
         match self {
-            Self::Source(source) => {
+            Self::TrafficSource(source) => {
                 let verdict = source.verdict.take();
                 if *reason != Reason::Finished && verdict.is_none() {
                     return None;
@@ -255,20 +261,20 @@ impl Traffic {
                     Some(verdict) => {
                         let result = TestResult::parse(&verdict.reason);
                         let data_timeouts = result.map(|result| result.data_timeouts);
-                        Ok(Done { bytes, verified: true, data_timeouts })
+                        Ok(TestDone { bytes, verified: true, data_timeouts })
                     }
-                    None => Ok(Done { bytes, verified: false, data_timeouts: None }),
+                    None => Ok(TestDone { bytes, verified: false, data_timeouts: None }),
                 })
             }
-            Self::Sink(sink) => Some(match sink.whole? {
-                true => Ok(Done { bytes: sink.bytes, verified: true, data_timeouts: None }),
+            Self::TrafficSink(sink) => Some(match sink.whole? {
+                true => Ok(TestDone { bytes: sink.bytes, verified: true, data_timeouts: None }),
                 false => Err(Error::NotVerified(sink.complaint())),
             }),
         }
     }
 }
 
-impl Source {
+impl TrafficSource {
     /// Supplies the requested buffers: all of them, or just in time if a clock ends the test.
     fn supply(&mut self, now: Instant, end: &mut Endpoint) {
         while !self.ended && self.next <= self.wanted {
@@ -334,7 +340,7 @@ impl Source {
     }
 }
 
-impl Sink {
+impl TrafficSink {
     fn offer(&mut self, now: Instant, end: &mut Endpoint) {
         while let Some(buffer) = self.pool.make(self.buffer_bytes) {
             end.offer(now, buffer);
@@ -384,7 +390,7 @@ mod tests {
     #[test]
     fn without_memory_for_more_a_connection_keeps_the_buffers_it_has() {
         let (agreed, need) = (8, Need::new(1000));
-        let none = Pool { made: 0, wanted: 5, need, limit: agreed, agreed, lacking: false };
+        let none = BufferCount { made: 0, wanted: 5, need, limit: agreed, agreed, lacking: false };
         let mut pool = none;
         assert!(pool.make(1000).is_some() && pool.make(1000).is_some());
         // More than any machine has.

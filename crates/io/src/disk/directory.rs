@@ -29,7 +29,7 @@ use crate::disk::extras;
 use crate::disk::layout::{Layout, broken};
 use crate::disk::left_out::MAX_NUMBERS;
 use crate::disk::manifest::Manifest;
-use crate::disk::names::{Budget, NameId, Names, Refused};
+use crate::disk::names::{Budget, NameId, NameRefusal, Names};
 use crate::disk::publish_all::settle;
 use crate::disk::resume::Form;
 use crate::disk::sites::{Beside, TOP, none_in};
@@ -40,7 +40,7 @@ use crate::error::{Error, said, shown};
 use crate::memory_budget::MemoryShare;
 use crate::name_log::NameLog;
 use crate::options::{Expected, Extras, OnFile, Overwrite};
-use crate::progress::At;
+use crate::progress::FilePosition;
 
 use commit::CommitPolicy;
 
@@ -68,7 +68,7 @@ pub(crate) struct DirectoryWriter {
     name_log: Option<NameLog>,
     renamed: Option<output_name::OutputName>,
     /// The file that began last.
-    at: At,
+    at: FilePosition,
     buffers: u64,
     bytes: u64,
     /// The resume state and the given names; none once the transfer has ended.
@@ -134,7 +134,7 @@ impl DirectoryWriter {
             on_file: None,
             name_log: None,
             renamed: None,
-            at: At::default(),
+            at: FilePosition::default(),
             buffers: 0,
             bytes: 0,
             policy: Some(Box::new(CommitPolicy::new())),
@@ -250,7 +250,7 @@ impl DirectoryWriter {
             self.expected.iter().try_for_each(|all| all.check(name, directory)).map_err(refused)?;
             let added = self.names.add(name, directory, &mut self.budget);
             let id = added.map_err(|refused| match refused {
-                Refused::Name(why) => Error::Name { name: shown(name), why },
+                NameRefusal::Name(why) => Error::Name { name: shown(name), why },
                 refused => too_much(refused),
             })?;
             incoming.attributes = Some((id, attributes.into()));
@@ -263,7 +263,7 @@ impl DirectoryWriter {
                 }
             }
             if !directory {
-                self.at = At { file: self.at.file + 1, name: name.clone() };
+                self.at = FilePosition { file: self.at.file + 1, name: name.clone() };
             }
             self.look_there(extent, name)?;
             self.begin(extent)?;
@@ -510,7 +510,7 @@ impl DirectoryWriter {
 }
 
 impl Writer for DirectoryWriter {
-    fn at(&self) -> At {
+    fn at(&self) -> FilePosition {
         self.at.clone()
     }
 
@@ -583,7 +583,7 @@ impl Writer for DirectoryWriter {
         self.store.sites.get_mut().forget_names();
         self.over = finished::Finished::default();
         self.left_out = LeftOut::default();
-        self.at = At::default();
+        self.at = FilePosition::default();
         (self.buffers, self.bytes) = (0, 0);
         Ok(())
     }
@@ -666,10 +666,10 @@ impl LeftOut {
     }
 }
 
-fn too_much(refused: Refused) -> Error {
+fn too_much(refused: NameRefusal) -> Error {
     match refused {
-        Refused::TooMuch { what, most } => Error::TooMuch { what, most },
-        Refused::Name(why) => Error::Content(why),
+        NameRefusal::TooMuch { what, most } => Error::TooMuch { what, most },
+        NameRefusal::Name(why) => Error::Content(why),
     }
 }
 

@@ -38,11 +38,11 @@ const MAX_NOTES: usize = 100;
 /// The list of files to send, in order. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct FileList {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<ListInner>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct ListInner {
     /// The first of them, or all.
     pub(crate) entries: Vec<Entry>,
     /// The state of the walk after those.
@@ -130,7 +130,7 @@ struct Argument {
 }
 
 /// The place of an entry.
-pub(crate) enum Place<'a> {
+pub(crate) enum EntryPlace<'a> {
     /// An argument itself: links in it are the user's own.
     Argument(&'a Path),
     /// Beneath an argument that is a directory.
@@ -174,7 +174,7 @@ impl FileList {
         let Input { name, label, reader } = input;
         check_name(name.as_bytes()).map_err(|why| bad_name(name.as_bytes(), why))?;
         let entry = Entry { name: name.as_bytes().into(), ..Entry::new(Kind::Stream, 0) };
-        let inner = Inner {
+        let inner = ListInner {
             entries: vec![entry],
             rest: None,
             arguments: vec![Argument { path: PathBuf::from(label), contents: false }],
@@ -253,7 +253,7 @@ impl FileList {
             entry.length = range.length;
             (counts.bytes, counts.data_bytes) = (range.length, range.length);
         }
-        let inner = Inner {
+        let inner = ListInner {
             entries,
             arguments: walk.arguments(),
             rest: (!all).then_some(walk),
@@ -387,7 +387,7 @@ impl Cursor {
     }
 }
 
-impl Inner {
+impl ListInner {
     pub(crate) fn take_stream(&self) -> Option<Box<dyn Read + Send>> {
         self.stream.take()
     }
@@ -398,22 +398,22 @@ impl Inner {
         self.modes.as_ref().map_or(mode, changed)
     }
 
-    pub(crate) fn place<'a>(&'a self, entry: &'a Entry) -> Place<'a> {
+    pub(crate) fn place<'a>(&'a self, entry: &'a Entry) -> EntryPlace<'a> {
         let given = self.arguments.get(entry.argument as usize);
         let argument = given.map_or(Path::new(""), |argument| &argument.path);
         if given.is_some_and(|argument| argument.contents) {
-            return Place::Beneath { argument, name: &entry.name };
+            return EntryPlace::Beneath { argument, name: &entry.name };
         }
         match entry.name.iter().position(|byte| *byte == b'/') {
             Some(at) => {
-                Place::Beneath { argument, name: entry.name.get(at + 1..).unwrap_or_default() }
+                EntryPlace::Beneath { argument, name: entry.name.get(at + 1..).unwrap_or_default() }
             }
-            None => Place::Argument(argument),
+            None => EntryPlace::Argument(argument),
         }
     }
 }
 
-impl Place<'_> {
+impl EntryPlace<'_> {
     /// The path, for the user.
     pub(crate) fn path(&self) -> PathBuf {
         match self {

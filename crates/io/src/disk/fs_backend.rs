@@ -15,7 +15,7 @@ use crate::disk::have_list::{Node, value_of};
 use crate::disk::names::Names;
 use crate::disk::publish_each::{FilePublisher, Made};
 use crate::disk::resume::record::Stamp;
-use crate::disk::resume::{Disk, Form, Ready};
+use crate::disk::resume::{Disk, Form, ReadyFile};
 use crate::disk::safe_open::create_new;
 use crate::disk::seal::Seal;
 use crate::disk::sites::{TOP, site_of, slot_of};
@@ -99,7 +99,7 @@ impl Disk for FsBackend<'_> {
         self.store.stamp_of(stamp(safe_open::status(&parent, leaf).ok()??)?)
     }
 
-    fn place(&mut self, ready: &Ready, inode: Option<u64>) -> io::Result<Option<Box<str>>> {
+    fn place(&mut self, ready: &ReadyFile, inode: Option<u64>) -> io::Result<Option<Box<str>>> {
         if let Form::Empty { before, .. } = ready.form {
             match self.publisher.make(self.store, self.names, ready, before)? {
                 Made::There => return Ok(None),

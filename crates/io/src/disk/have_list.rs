@@ -50,14 +50,14 @@ impl Node {
 
 /// How much of a file there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum FilePart {
     /// All of it, with this digest.
     Whole([u8; 32]),
     /// These pieces, in order, and not its last extent.
     Nodes(Vec<Node>),
 }
 
-impl Part {
+impl FilePart {
     /// Bytes that it takes in HAVE, its identity included.
     fn encoded_len(&self) -> usize {
         let what = match self {
@@ -74,7 +74,7 @@ pub(crate) struct HaveList {
     /// Files that are smaller than a buffer, all of each.
     proofs: HashSet<[u8; 16]>,
     /// Larger ones.
-    parts: HashMap<Identity, Part>,
+    parts: HashMap<Identity, FilePart>,
 }
 
 /// The identity of a file.
@@ -115,7 +115,7 @@ impl HaveList {
     }
 
     /// Adds what there is of a large file.
-    pub(crate) fn add(&mut self, identity: Identity, part: Part) {
+    pub(crate) fn add(&mut self, identity: Identity, part: FilePart) {
         self.parts.insert(identity, part);
     }
 
@@ -125,7 +125,7 @@ impl HaveList {
     }
 
     /// The known part of a large file.
-    pub(crate) fn part(&self, identity: &Identity) -> Option<&Part> {
+    pub(crate) fn part(&self, identity: &Identity) -> Option<&FilePart> {
         self.parts.get(identity)
     }
 
@@ -162,11 +162,11 @@ impl HaveList {
         for (identity, part) in parts {
             out.extend_from_slice(identity);
             match part {
-                Part::Whole(digest) => {
+                FilePart::Whole(digest) => {
                     out.extend_from_slice(&WHOLE.to_be_bytes());
                     out.extend_from_slice(digest);
                 }
-                Part::Nodes(nodes) => {
+                FilePart::Nodes(nodes) => {
                     let nodes = nodes.get(..MAX_NODES).unwrap_or(nodes);
                     out.extend_from_slice(&(nodes.len() as u16).to_be_bytes());
                     nodes.iter().for_each(|node| encode_node(node, &mut out));
@@ -189,11 +189,11 @@ impl HaveList {
         for _ in 0..u32::from_be_bytes(take(&mut rest)?) {
             let identity = take(&mut rest)?;
             let part = match u16::from_be_bytes(take(&mut rest)?) {
-                WHOLE => Part::Whole(take(&mut rest)?),
+                WHOLE => FilePart::Whole(take(&mut rest)?),
                 nodes if usize::from(nodes) > MAX_NODES => return None,
                 nodes => {
                     let nodes: Option<Vec<_>> = (0..nodes).map(|_| parse_node(&mut rest)).collect();
-                    Part::Nodes(nodes?)
+                    FilePart::Nodes(nodes?)
                 }
             };
             had.parts.insert(identity, part);
@@ -289,10 +289,10 @@ mod tests {
     fn had() -> HaveList {
         let mut had = HaveList::default();
         had.add_small(&[1; 16], &[2; 32]);
-        had.add([3; 16], Part::Whole([4; 32]));
+        had.add([3; 16], FilePart::Whole([4; 32]));
         let nodes = [(0, 4096), (8192, 1024)];
         let nodes = nodes.map(|(offset, bytes)| Node { offset, bytes, value: [5; 32] });
-        had.add([6; 16], Part::Nodes(nodes.to_vec()));
+        had.add([6; 16], FilePart::Nodes(nodes.to_vec()));
         had
     }
 

@@ -18,7 +18,7 @@ const NODE_BYTES: u64 = 64;
 
 /// Why a name or file is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum NameRefusal {
     /// It contradicts another name.
     Name(&'static str),
     /// It goes beyond the budget.
@@ -49,13 +49,13 @@ impl Budget {
     }
 
     /// Takes bytes of memory, if there are as many left.
-    pub(crate) fn take(&mut self, bytes: u64) -> Result<(), Refused> {
+    pub(crate) fn take(&mut self, bytes: u64) -> Result<(), NameRefusal> {
         let sum = self.bytes.saturating_add(bytes);
         if sum > self.most_bytes.max(MIN_BYTES) {
-            return Err(Refused::TooMuch { what: WHAT_BYTES, most: self.most_bytes });
+            return Err(NameRefusal::TooMuch { what: WHAT_BYTES, most: self.most_bytes });
         }
         if !self.memory.take(bytes) {
-            return Err(Refused::TooMuch { what: WHAT_HERE, most: self.bytes });
+            return Err(NameRefusal::TooMuch { what: WHAT_HERE, most: self.bytes });
         }
         self.bytes = sum;
         Ok(())
@@ -74,9 +74,12 @@ impl Budget {
     }
 
     /// The error for a file or directory that is one too many, if it is.
-    pub(crate) fn check_files(&self, files: u64) -> Result<(), Refused> {
+    pub(crate) fn check_files(&self, files: u64) -> Result<(), NameRefusal> {
         if files > self.most_files {
-            return Err(Refused::TooMuch { what: "files and directories", most: self.most_files });
+            return Err(NameRefusal::TooMuch {
+                what: "files and directories",
+                most: self.most_files,
+            });
         }
         Ok(())
     }
@@ -109,7 +112,7 @@ pub(crate) enum Use {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct NameNode {
     parent: NameId,
     /// The offset and the length of its part.
     start: u32,
@@ -123,7 +126,7 @@ struct Node {
 #[derive(Debug)]
 pub(crate) struct Names {
     /// Parents before their children; the root is the first.
-    nodes: Vec<Node>,
+    nodes: Vec<NameNode>,
     /// All parts, one after the other.
     parts: Vec<u8>,
     /// By a hash that no peer can compute.
@@ -133,8 +136,13 @@ pub(crate) struct Names {
 
 impl Default for Names {
     fn default() -> Self {
-        let root =
-            Node { parent: NameId::ROOT, start: 0, len: 0, what: Use::Implied, next: NameId::NONE };
+        let root = NameNode {
+            parent: NameId::ROOT,
+            start: 0,
+            len: 0,
+            what: Use::Implied,
+            next: NameId::NONE,
+        };
         Self {
             nodes: vec![root],
             parts: Vec::new(),
@@ -151,8 +159,8 @@ impl Names {
         name: &[u8],
         directory: bool,
         budget: &mut Budget,
-    ) -> Result<NameId, Refused> {
-        let refuse = |why| Err(Refused::Name(why));
+    ) -> Result<NameId, NameRefusal> {
+        let refuse = |why| Err(NameRefusal::Name(why));
         let mut at = NameId::ROOT;
         let mut parts = name.split(|byte| *byte == b'/').peekable();
         while let Some(part) = parts.next() {
@@ -190,7 +198,7 @@ impl Names {
         part: &[u8],
         what: Use,
         budget: &mut Budget,
-    ) -> Result<NameId, Refused> {
+    ) -> Result<NameId, NameRefusal> {
         budget.check_files(self.nodes.len() as u64)?;
         budget.take(NODE_BYTES + part.len() as u64)?;
         let (Ok(start), Ok(len), Ok(id)) = (
@@ -198,13 +206,13 @@ impl Names {
             u8::try_from(part.len()),
             u32::try_from(self.nodes.len()),
         ) else {
-            return Err(Refused::TooMuch { what: WHAT_BYTES, most: self.parts.len() as u64 });
+            return Err(NameRefusal::TooMuch { what: WHAT_BYTES, most: self.parts.len() as u64 });
         };
         let id = NameId(id);
         let hash = self.hash(parent, part);
         let next = self.index.insert(hash, id).unwrap_or(NameId::NONE);
         self.parts.extend_from_slice(part);
-        self.nodes.push(Node { parent, start, len, what, next });
+        self.nodes.push(NameNode { parent, start, len, what, next });
         Ok(id)
     }
 
@@ -330,7 +338,7 @@ mod tests {
             (b"a/file/under", false),
             (b"a/b/file/under/it", true),
         ] {
-            assert!(matches!(add(name, directory), Err(Refused::Name(_))), "{name:?}");
+            assert!(matches!(add(name, directory), Err(NameRefusal::Name(_))), "{name:?}");
         }
         let all: Vec<Vec<u8>> = names.iter().map(|id| names.path(id)).collect();
         assert_eq!(all, [&b"a"[..], b"a/b", b"a/b/file", b"a/file"]);
@@ -353,13 +361,13 @@ mod tests {
         let refused = all
             .map(|name| names.add(format!("{name}x").as_bytes(), false, &mut budget))
             .find_map(Result::err);
-        assert!(matches!(refused, Some(Refused::TooMuch { most: 100_000, .. })), "{refused:?}");
+        assert!(matches!(refused, Some(NameRefusal::TooMuch { most: 100_000, .. })), "{refused:?}");
         assert!(names.len() <= 100_001);
         let mut budget = Budget::new(100_000);
         let wide = "w".repeat(255);
         let refused = (0..100_000)
             .map(|i| format!("{wide}/{i:0>255}"))
             .find_map(|name| Names::default().add(name.as_bytes(), false, &mut budget).err());
-        assert!(matches!(refused, Some(Refused::TooMuch { .. })), "{refused:?}");
+        assert!(matches!(refused, Some(NameRefusal::TooMuch { .. })), "{refused:?}");
     }
 }

@@ -14,7 +14,7 @@ use crate::disk::attributes::{FileTimes, Kept};
 use crate::disk::fault_injection::{self, Call};
 use crate::disk::names::{NameId, Names};
 use crate::disk::rename::{id, move_new};
-use crate::disk::resume::Ready;
+use crate::disk::resume::ReadyFile;
 use crate::disk::safe_open::errno;
 use crate::disk::sites::site_of;
 use crate::disk::store::{FLUSHING, NOT_A_DIRECTORY, Store, os, what_failed};
@@ -97,7 +97,7 @@ impl FilePublisher {
         &mut self,
         store: &Store,
         names: &Names,
-        (ready, inode): (&Ready, Option<u64>),
+        (ready, inode): (&ReadyFile, Option<u64>),
     ) -> io::Result<Option<Box<str>>> {
         let why = self.ensure(store, names, names.parent(ready.id))?;
         if why.is_some() {
@@ -121,7 +121,7 @@ impl FilePublisher {
         &mut self,
         store: &Store,
         names: &Names,
-        ready: &Ready,
+        ready: &ReadyFile,
         before: bool,
     ) -> io::Result<Made> {
         let parent = names.parent(ready.id);
@@ -145,7 +145,7 @@ impl FilePublisher {
         &mut self,
         store: &Store,
         names: &Names,
-        ready: &Ready,
+        ready: &ReadyFile,
         before: bool,
     ) -> io::Result<Made> {
         let parent = self.enter(store, names, names.parent(ready.id))?;
@@ -181,7 +181,7 @@ impl FilePublisher {
         &mut self,
         store: &Store,
         names: &Names,
-        (ready, inode): (&Ready, Option<u64>),
+        (ready, inode): (&ReadyFile, Option<u64>),
     ) -> io::Result<Option<Box<str>>> {
         let parent = self.enter(store, names, names.parent(ready.id))?;
         let staging = &*store.place_of(ready.slot)?;

@@ -28,7 +28,7 @@ use crate::disk::digest::Subtrees;
 use crate::disk::extras::Accounts;
 use crate::disk::file_list::{Cursor, Entry, FileList};
 use crate::disk::have_list::{
-    HaveList, Node, Part, digest_of_link, identity, part_identity, value_of,
+    FilePart, HaveList, Node, digest_of_link, identity, part_identity, value_of,
 };
 use crate::disk::layout::{Layout, broken, entry_bytes};
 use crate::disk::manifest::Manifest;
@@ -38,9 +38,9 @@ use crate::disk::threads::{Fill, Reader};
 use crate::error::{Error, Unsendable, Warning, file_error, shown, shown_path};
 use crate::name_log::NameLog;
 use crate::options::Extras;
-use crate::progress::At;
+use crate::progress::FilePosition;
 
-use open::{Change, Content, OpenFile, Stream, changed, read_pieces};
+use open::{Content, FileChange, OpenFile, Stream, changed, read_pieces};
 
 /// Makes buffer images of the entries of a list.
 #[derive(Debug)]
@@ -64,15 +64,15 @@ pub(crate) struct SourceReader {
     parent: Option<places::Parent>,
     /// The receiver's HAVE.
     had: Arc<HaveList>,
-    progress: Progress,
+    progress: ReadProgress,
 }
 
 /// How far the reading is; a restart forgets it.
 #[derive(Debug, Default)]
-struct Progress {
+struct ReadProgress {
     buffers: u64,
     /// The file that was begun last.
-    at: At,
+    at: FilePosition,
     cursor: Cursor,
     /// The entry of the next extent, its index, and the offset in it.
     current: Option<Arc<Entry>>,
@@ -107,7 +107,7 @@ struct Progress {
 enum Kept {
     Nothing,
     /// Found to be the same as here, in a file with these attributes.
-    Part(Attributes, Part),
+    FilePart(Attributes, FilePart),
 }
 
 impl SourceReader {
@@ -128,7 +128,7 @@ impl SourceReader {
     fn new(list: FileList, layout: Layout, plain: bool) -> Self {
         let stream = list.inner.take_stream();
         let stream = stream.map(|reader| Stream { reader, peeked: None, started: false });
-        let progress = Progress::new(Cursor::default(), list.inner.range);
+        let progress = ReadProgress::new(Cursor::default(), list.inner.range);
         Self {
             list,
             layout,
@@ -171,7 +171,7 @@ impl SourceReader {
             let is_file = |kind| !matches!(kind, Kind::Directory | Kind::Withdrawn);
             if let Some(entry) = entry.as_ref().filter(|entry| is_file(entry.kind)) {
                 self.progress.at =
-                    At { file: self.progress.at.file + 1, name: entry.name.to_vec() };
+                    FilePosition { file: self.progress.at.file + 1, name: entry.name.to_vec() };
             }
             if let (Some(log), Some(entry)) = (&self.name_log, &entry)
                 && entry.kind != Kind::Withdrawn
@@ -307,19 +307,19 @@ impl SourceReader {
             // An unreadable file is handled when it is to be sent.
             None => self.look(entry).unwrap_or(Kept::Nothing),
         };
-        let Kept::Part(attributes, part) = kept else {
+        let Kept::FilePart(attributes, part) = kept else {
             self.progress.kept = Some(Kept::Nothing);
             return Ok(None);
         };
         let size = entry_bytes(Some(entry.name.len()), true) + attributes.more.encoded_len();
         if !self.layout.fits(data, table + size) {
-            self.progress.kept = Some(Kept::Part(attributes, part));
+            self.progress.kept = Some(Kept::FilePart(attributes, part));
             return Ok(Some(None));
         }
         let file = self.progress.entry as u64;
         let mut extent = Extent { attributes: Some(attributes), ..bare(file, Kind::Kept) };
         match part {
-            Part::Whole(digest) => {
+            FilePart::Whole(digest) => {
                 if self.has_other_names() {
                     self.progress.linked.insert(file, digest);
                 }
@@ -330,7 +330,7 @@ impl SourceReader {
                 self.list_file((file, &entry.name), entry.length, digest);
                 extent.digest = Some(digest);
             }
-            Part::Nodes(nodes) => {
+            FilePart::Nodes(nodes) => {
                 let subtrees = Subtrees::new(self.layout.buffer_bytes());
                 let mut subtrees = Box::new(subtrees.of_range(self.progress.range));
                 nodes.iter().for_each(|node| _ = subtrees.adopt(node));
@@ -354,18 +354,18 @@ impl SourceReader {
         let Some(open) = &self.progress.open else { return Ok(Kept::Nothing) };
         let (range, list_allows) = (self.progress.range, self.list.inner.allows_changes);
         let same = match part {
-            Part::Whole(digest) if let Some(range) = range => {
+            FilePart::Whole(digest) if let Some(range) = range => {
                 value_of(&open.file, &Node::all_of(range, *digest)).is_ok_and(|v| v == *digest)
                     && matches!(open.change(), Ok(None))
             }
-            Part::Whole(digest) => {
+            FilePart::Whole(digest) => {
                 let mut hasher = blake3::Hasher::new();
                 hasher.update_reader((&open.file).take(entry.length)).is_ok()
                     && hasher.finalize().as_bytes() == digest
                     && hasher.count() == entry.length
                     && (list_allows || matches!(open.change(), Ok(None)))
             }
-            Part::Nodes(nodes) => {
+            FilePart::Nodes(nodes) => {
                 let mut subtrees = Subtrees::new(self.layout.buffer_bytes());
                 // The last extent is always sent, and with it the digest.
                 nodes.iter().all(|node| {
@@ -376,7 +376,7 @@ impl SourceReader {
                 })
             }
         };
-        Ok(if same { Kept::Part(attributes, part.clone()) } else { Kept::Nothing })
+        Ok(if same { Kept::FilePart(attributes, part.clone()) } else { Kept::Nothing })
     }
 
     /// Whether the receiver has a file that came to be one extent.
@@ -448,7 +448,7 @@ impl SourceReader {
                 }
                 false => {
                     let (was, now) = (length as u64, target.len() as u64);
-                    Err(changed(&path(), Change::Length { was, now }))
+                    Err(changed(&path(), FileChange::Length { was, now }))
                 }
             };
         }
@@ -471,10 +471,10 @@ impl SourceReader {
             if !whole || may_end {
                 let was = self.progress.range.map_or(entry.length, |range| range.total);
                 let now = open.metadata.len();
-                let longer = (now != was).then_some(Change::Length { was, now });
+                let longer = (now != was).then_some(FileChange::Length { was, now });
                 let found = open.change().map_err(cannot)?.or(longer);
                 // It was cut off and has its length again.
-                let change = found.or((!whole).then_some(Change::Time));
+                let change = found.or((!whole).then_some(FileChange::Time));
                 self.judge(whole, change, &path())?;
             }
         }
@@ -485,9 +485,9 @@ impl SourceReader {
 impl SourceReader {
     /// Whether a changed file is sent all the same: that must be allowed, and it must have as many
     /// bytes as were announced.
-    fn judge(&self, whole: bool, change: Option<Change>, path: &Path) -> Result<(), Error> {
+    fn judge(&self, whole: bool, change: Option<FileChange>, path: &Path) -> Result<(), Error> {
         let Some(change) = change else { return Ok(()) };
-        if !whole || change == Change::Endless || !self.list.inner.allows_changes {
+        if !whole || change == FileChange::Endless || !self.list.inner.allows_changes {
             return Err(changed(path, change));
         }
         let path = shown_path(path);
@@ -497,7 +497,7 @@ impl SourceReader {
 }
 
 impl Reader for SourceReader {
-    fn at(&mut self) -> At {
+    fn at(&mut self) -> FilePosition {
         self.progress.at.clone()
     }
 
@@ -562,14 +562,14 @@ impl Reader for SourceReader {
             check_names(&self.list, layout)?;
         }
         (self.layout, self.had) = (layout, Arc::clone(had));
-        self.progress = Progress::new(self.list.begin(), self.list.inner.range);
+        self.progress = ReadProgress::new(self.list.begin(), self.list.inner.range);
         self.manifest.iter_mut().for_each(Manifest::restart);
         self.name_log.iter().for_each(NameLog::restart);
         Ok(())
     }
 }
 
-impl Progress {
+impl ReadProgress {
     fn new(cursor: Cursor, range: Option<FileRange>) -> Self {
         Self { cursor, range, hasher: sparse::hasher(range), ..Self::default() }
     }

@@ -28,7 +28,7 @@ use crate::disk::have_list::HaveList;
 use crate::disk::layout::Layout;
 use crate::disk::left_out::Absent;
 use crate::error::{Error, Warning};
-use crate::progress::At;
+use crate::progress::FilePosition;
 
 pub(crate) use reading::SourceThread;
 
@@ -42,8 +42,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Fills buffers. Called from the disk thread only.
 pub(crate) trait Reader: Send + 'static {
     /// Which file was read last.
-    fn at(&mut self) -> At {
-        At::default()
+    fn at(&mut self) -> FilePosition {
+        FilePosition::default()
     }
     /// Fills `buffer` with the image of buffer `number`; asked for strictly in order from 1.
     fn fill(&mut self, number: BufferNumber, buffer: &mut Buffer) -> Result<Fill, Error>;
@@ -67,8 +67,8 @@ pub(crate) struct Fill {
 /// Stores buffers. Called from the disk thread only.
 pub(crate) trait Writer: Send + 'static {
     /// Which file came last.
-    fn at(&self) -> At {
-        At::default()
+    fn at(&self) -> FilePosition {
+        FilePosition::default()
     }
     /// Stores the image of buffer `number`. Each number comes once, in any order. Memory that is
     /// free again, from this or earlier calls, goes into `free`. Returns the file bytes stored.
@@ -102,7 +102,7 @@ pub(crate) trait Writer: Send + 'static {
 }
 
 impl Writer for Box<dyn Writer> {
-    fn at(&self) -> At {
+    fn at(&self) -> FilePosition {
         (**self).at()
     }
 
@@ -223,7 +223,7 @@ pub(crate) struct SinkThread {
     empties: VecDeque<Buffer>,
     bytes: u64,
     kept: u64,
-    at: At,
+    at: FilePosition,
     backlog: usize,
     patience: Duration,
     latch: CommitLatch,
@@ -255,7 +255,7 @@ struct Written {
     bytes: u64,
     /// Those that were here already, of all so far.
     kept: u64,
-    at: At,
+    at: FilePosition,
     to: To,
     outcome: Option<Outcome>,
     had: Option<Vec<u8>>,
@@ -301,7 +301,7 @@ impl SinkThread {
             empties: VecDeque::with_capacity(stock),
             bytes: 0,
             kept: 0,
-            at: At::default(),
+            at: FilePosition::default(),
             backlog: 0,
             patience,
             latch: CommitLatch::default(),
@@ -398,7 +398,7 @@ impl SinkThread {
     }
 
     /// Which file came last.
-    pub(crate) fn at(&self) -> &At {
+    pub(crate) fn at(&self) -> &FilePosition {
         &self.at
     }
 

@@ -35,7 +35,7 @@ use crate::transfer::announcement::Announcement;
 use crate::transfer::lanes::LaneFactory;
 use crate::transfer::receive::Receiving;
 use crate::transfer::send::Sending;
-use crate::transfer::session::Session;
+use crate::transfer::session::TransferSession;
 
 /// A request without progress for this long makes room for those of other clients.
 const STANDS: Duration = Duration::from_secs(1);
@@ -78,7 +78,8 @@ impl ServerState<'_> {
         let (seen, cancel): (Arc<TransferStatus>, Cancel) = Default::default();
         let memory_share = self.budget.share(ClientId::of(peer_key, peer));
         let control = Control::new();
-        let session = Session::new(StatusObserver(Arc::clone(&seen)), &cancel, &self.config);
+        let session =
+            TransferSession::new(StatusObserver(Arc::clone(&seen)), &cancel, &self.config);
         let session = session.with_control(Some(&control));
         let waker = self.waker.marking(&self.marks, key.number());
         let lanes = self.lanes_for(stem, &waker);
@@ -302,7 +303,7 @@ impl ServerState<'_> {
 /// of its parts.
 fn receiving(
     prepared: PreparedUpload,
-    session: Session<'static>,
+    session: TransferSession<'static>,
     stock: Vec<Buffer>,
     (waker, lanes, max_bytes): (Waker, Option<Arc<LaneFactory>>, Option<u64>),
 ) -> (Receiving<'static, Box<dyn Writer>>, Arc<OwnedFd>, KeptAt) {

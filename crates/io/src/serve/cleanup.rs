@@ -60,10 +60,10 @@ impl CleanupQueue {
 
 /// The places where cleanups run.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Cleanups(Arc<State>);
+pub(super) struct Cleanups(Arc<CleanupState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct CleanupState {
     list: Mutex<List>,
     /// Something is in order.
     changed: Condvar,

@@ -24,8 +24,8 @@ use crate::name_log::NameLog;
 use crate::options::Control;
 use crate::permissions::Permissions;
 use crate::request_error::RequestError;
-use crate::transfer::receive::{Received, Receiving};
-use crate::transfer::send::{Sending, Sent};
+use crate::transfer::receive::{ReceiveResult, Receiving};
+use crate::transfer::send::{SendResult, Sending};
 
 /// A share that moved by less than this part of itself is not sent to the client.
 const SLIGHT: u64 = 128;
@@ -236,7 +236,7 @@ impl Connection {
     }
 
     /// Its progress, for the rate limiter.
-    pub(super) fn look(&self, end: &Endpoint) -> rate_limiter::Seen {
+    pub(super) fn look(&self, end: &Endpoint) -> rate_limiter::FlowCounts {
         let (sent, result) = end.carried_bytes();
         let (moved, ahead, moves) = match &self.task {
             Task::Sending(task) => (sent + task.moved_beside(), 0, self.moves),
@@ -249,7 +249,7 @@ impl Connection {
             Task::Session => (0, 0, false),
         };
         let moved = moved + self.seen.sent.load(Ordering::Relaxed);
-        rate_limiter::Seen { moved, ahead, total: self.total, moves }
+        rate_limiter::FlowCounts { moved, ahead, total: self.total, moves }
     }
 
     /// Has the sender here, or the one at the other end, keep to a share from now on. Whether that
@@ -299,11 +299,11 @@ impl Connection {
 }
 
 /// The bytes that were sent.
-pub(super) fn sent(result: Result<Sent, Error>) -> TaskResult {
+pub(super) fn sent(result: Result<SendResult, Error>) -> TaskResult {
     result.map(|sent| sent.end.map_or(0, |end| end.bytes))
 }
 
 /// The bytes that were stored.
-pub(super) fn received(result: Result<Received, Error>) -> TaskResult {
+pub(super) fn received(result: Result<ReceiveResult, Error>) -> TaskResult {
     result.map(|received| received.outcome.bytes)
 }

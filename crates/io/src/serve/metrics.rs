@@ -32,10 +32,10 @@ fn requests() -> impl Iterator<Item = &'static str> {
 
 /// A server's counts. Cheap to clone, and read from any thread.
 #[derive(Clone, Debug, Default)]
-pub struct Metrics(Arc<Counts>);
+pub struct Metrics(Arc<MetricCounts>);
 
 #[derive(Debug, Default)]
-struct Counts {
+struct MetricCounts {
     sessions: AtomicU64,
     /// By request and verdict.
     requests: [[AtomicU64; VERDICTS.len()]; REQUESTS],

@@ -82,7 +82,7 @@ pub(super) struct RequestOrigin {
 
 /// The counts of a request since its beginning.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct FlowCounts {
     /// Bytes of IP packets that were sent to its client, or came from it.
     pub(super) moved: u64,
     /// Bytes that were granted to its client and have not come.
@@ -97,7 +97,7 @@ pub(super) struct Seen {
 #[derive(Debug)]
 struct Flow {
     place: RequestOrigin,
-    seen: Seen,
+    seen: FlowCounts,
     /// Bytes of it that were taken from its client's bucket.
     charged: u64,
     /// Bytes that had moved by the last spell, and in each of the newest spells, a second.
@@ -186,7 +186,7 @@ impl RateLimiter {
         let served = served.map(|flow| flow.served).min().unwrap_or(0);
         let flow = Flow {
             place,
-            seen: Seen::default(),
+            seen: FlowCounts::default(),
             charged: 0,
             measured: 0,
             recent: [0.0; RECENT],
@@ -199,7 +199,7 @@ impl RateLimiter {
     }
 
     /// The present counts of a request. Returns whether shares are to be divided again at once.
-    pub(super) fn see(&mut self, now: Instant, id: u64, seen: Seen) -> bool {
+    pub(super) fn see(&mut self, now: Instant, id: u64, seen: FlowCounts) -> bool {
         let Some(flow) = self.flows.get_mut(&id) else { return false };
         let begins = seen.moves && !flow.seen.moves;
         if begins {
@@ -308,7 +308,7 @@ impl RateLimiter {
             tree.add(*id, flow, now);
         }
         let mut shares = Vec::new();
-        for Share { client, bytes: share, flows } in tree.shares(self.total) {
+        for ClientShare { client, bytes: share, flows } in tree.shares(self.total) {
             let Some(account) = self.clients.get_mut(&client) else { continue };
             account.share = share;
             let part = repaid(account, tree.ahead(client));
@@ -345,7 +345,7 @@ struct Tree {
 
 /// The rate of a client, and of each of its requests, in bytes a second.
 #[derive(Debug)]
-struct Share {
+struct ClientShare {
     client: ClientId,
     bytes: f64,
     flows: Vec<(u64, f64)>,
@@ -385,7 +385,7 @@ impl Tree {
     }
 
     /// The share of each client, and of each of its requests.
-    fn shares(&self, total: Option<f64>) -> Vec<Share> {
+    fn shares(&self, total: Option<f64>) -> Vec<ClientShare> {
         // Clients with the server's ticket share its rate.
         let ticket = |client: &ClientId| matches!(client, ClientId::At(_));
         let of_ticket = self.clients.iter().filter(|(client, _)| ticket(client));
@@ -397,7 +397,7 @@ impl Tree {
         let wanted: Vec<Want> = self.clients.values().map(Branch::want).collect();
         let shares = spread(total, &wanted);
         let each = self.clients.iter().zip(shares);
-        let of = |((client, branch), bytes): ((&ClientId, &Branch), f64)| Share {
+        let of = |((client, branch), bytes): ((&ClientId, &Branch), f64)| ClientShare {
             client: *client,
             bytes,
             flows: branch.shares(bytes),

@@ -116,7 +116,7 @@ impl World {
             Kind::Put(bytes) | Kind::Flood(bytes) => Some(bytes),
             Kind::Slow(_) => None,
         };
-        let seen = Seen { moved: ask.moved, ahead: ask.ahead, total, moves: true };
+        let seen = FlowCounts { moved: ask.moved, ahead: ask.ahead, total, moves: true };
         self.limiter.see(self.now, ask.id, seen);
     }
 

@@ -20,7 +20,7 @@ use crate::error::{Error, RequestErrorKind};
 use crate::memory_budget::MemoryLease;
 use crate::name_log::NameLog;
 use crate::options::{Expected, Only};
-use crate::progress::At;
+use crate::progress::FilePosition;
 use crate::request_error::RequestError;
 
 /// The response, or the prepared upload.
@@ -76,7 +76,7 @@ impl HeldReader {
 }
 
 impl Reader for HeldReader {
-    fn at(&mut self) -> At {
+    fn at(&mut self) -> FilePosition {
         self.reader.at()
     }
 

@@ -137,7 +137,7 @@ pub(super) fn serve_with(
         budget: MemoryBudget::new(service.memory / NAMES_PART),
         lanes,
     };
-    let mut app = Serving {
+    let mut app = ServerApp {
         state,
         layout,
         roots,
@@ -185,7 +185,7 @@ fn most_ends(sessions: u32) -> usize {
 }
 
 /// The client of all connections.
-struct Serving<'a> {
+struct ServerApp<'a> {
     state: ServerState<'a>,
     layout: Layout,
     /// The directories that were opened, by their paths.
@@ -210,7 +210,7 @@ struct Serving<'a> {
 
 type Flow = ControlFlow<Result<(), Error>>;
 
-impl Serving<'_> {
+impl ServerApp<'_> {
     fn open(
         &mut self,
         now: Instant,
@@ -611,7 +611,7 @@ impl Serving<'_> {
     }
 }
 
-impl Application for Serving<'_> {
+impl Application for ServerApp<'_> {
     type Key = ConnectionKey;
     type Outcome = Result<(), Error>;
 

@@ -63,13 +63,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 ///
 /// A child of `fork` must not use it, nor drop it: it has the parent's keys.
 #[derive(Clone, Debug)]
-pub struct Session(Arc<Shared>);
+pub struct Session(Arc<SessionInner>);
 
 #[derive(Debug)]
-struct Shared {
+struct SessionInner {
     rendezvous: Rendezvous,
     options: Options,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
     /// Running uploads.
     puts: Mutex<usize>,
     /// Of these, the number with connections of their own.
@@ -80,7 +80,7 @@ struct Shared {
 
 /// A running upload, until it is dropped.
 #[derive(Debug)]
-pub(super) struct UploadTurn<'a>(&'a Shared);
+pub(super) struct UploadTurn<'a>(&'a SessionInner);
 
 impl Drop for UploadTurn<'_> {
     fn drop(&mut self) {
@@ -100,7 +100,7 @@ impl Drop for OwnConnection<'_> {
 }
 
 #[derive(Debug)]
-enum State {
+enum SessionState {
     /// No request so far, or none for a while.
     Closed,
     Open(Mux, JoinHandle<()>),
@@ -115,10 +115,10 @@ impl Session {
         let mut options = options.clone();
         (options.trace, options.control) = (None, None);
         // A given port can have one connection, and large fetches need it.
-        let state = if options.port == 0 { State::Closed } else { State::Unknown };
+        let state = if options.port == 0 { SessionState::Closed } else { SessionState::Unknown };
         let state = Mutex::new(state);
         let (puts, beside, over) = (Mutex::new(0), AtomicUsize::new(0), Condvar::new());
-        Self(Arc::new(Shared { rendezvous, options, state, puts, beside, over }))
+        Self(Arc::new(SessionInner { rendezvous, options, state, puts, beside, over }))
     }
 
     /// Waits until files may be put.
@@ -153,22 +153,22 @@ impl Session {
     ) -> Result<Option<Mux>, Error> {
         let mut state = lock(&self.0.state);
         match &*state {
-            State::Unknown => return Ok(None),
-            State::Open(mux, _) if !mux.is_over() => return Ok(Some(mux.clone())),
-            State::Open(..) | State::Closed => {}
+            SessionState::Unknown => return Ok(None),
+            SessionState::Open(mux, _) if !mux.is_over() => return Ok(Some(mux.clone())),
+            SessionState::Open(..) | SessionState::Closed => {}
         }
-        let Shared { rendezvous, options, .. } = &*self.0;
+        let SessionInner { rendezvous, options, .. } = &*self.0;
         let config = stem(options);
         let met = establish::meet(Establish::Meet(rendezvous), options, &config, observer, cancel)?;
         let (mux, thread) = begin(met)?;
-        *state = State::Open(mux.clone(), thread);
+        *state = SessionState::Open(mux.clone(), thread);
         Ok(Some(mux))
     }
 
     /// The same if a session is open, and its server is known to have sessions.
     pub(super) fn known_mux(&self) -> Option<Mux> {
         match &*lock(&self.0.state) {
-            State::Open(mux, _) if mux.is_confirmed() => Some(mux.clone()),
+            SessionState::Open(mux, _) if mux.is_confirmed() => Some(mux.clone()),
             _ => None,
         }
     }
@@ -176,21 +176,23 @@ impl Session {
     /// Whether the server has refused sessions.
     pub(super) fn is_unknown(&self) -> bool {
         let mut state = lock(&self.0.state);
-        if let State::Open(mux, _) = &*state
+        if let SessionState::Open(mux, _) = &*state
             && mux.is_refused()
         {
-            *state = State::Unknown;
+            *state = SessionState::Unknown;
         }
-        matches!(*state, State::Unknown)
+        matches!(*state, SessionState::Unknown)
     }
 
     /// Closes the session, if it is open, when its requests are over. The server is notified, which
     /// takes a round trip, and two seconds at most. The next request opens it again.
     pub fn close(&self) {
         let mut state = lock(&self.0.state);
-        if let State::Open(mux, _) = &*state {
+        if let SessionState::Open(mux, _) = &*state {
             mux.close();
-            if let State::Open(_, thread) = std::mem::replace(&mut *state, State::Closed) {
+            if let SessionState::Open(_, thread) =
+                std::mem::replace(&mut *state, SessionState::Closed)
+            {
                 drop(state);
                 let _ = thread.join();
             }
@@ -198,9 +200,9 @@ impl Session {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SessionInner {
     fn drop(&mut self) {
-        if let State::Open(mux, _) = &*lock(&self.state) {
+        if let SessionState::Open(mux, _) = &*lock(&self.state) {
             mux.close();
         }
     }

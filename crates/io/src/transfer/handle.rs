@@ -80,19 +80,19 @@ pub enum Event {
 /// ```
 #[must_use = "a transfer that is dropped is cancelled"]
 pub struct Transfer {
-    shared: Arc<Shared>,
+    shared: Arc<TransferShared>,
     cancel: Cancel,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct TransferShared {
+    state: Mutex<TransferState>,
     news: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct TransferState {
     events: VecDeque<Event>,
     missed: u64,
     outcome: Option<Result<Summary, Error>>,
@@ -106,7 +106,7 @@ impl Transfer {
         cancel: Cancel,
         job: impl FnOnce(&mut dyn Observer, &Cancel) -> Result<Summary, Error> + Send + 'static,
     ) -> Result<Self, Error> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(TransferShared::default());
         let mut teller = Teller(Arc::clone(&shared));
         let theirs = cancel.clone();
         let body = move || {
@@ -223,12 +223,12 @@ impl fmt::Debug for Transfer {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl TransferShared {
+    fn lock(&self) -> MutexGuard<'_, TransferState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, change: impl FnOnce(&mut State)) {
+    fn tell(&self, change: impl FnOnce(&mut TransferState)) {
         let mut state = self.lock();
         change(&mut state);
         let waker = state.waker.take();
@@ -238,7 +238,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl TransferState {
     fn add(&mut self, event: Event) {
         match (self.events.back_mut(), event) {
             (Some(Event::Progress(last)), Event::Progress(progress)) => *last = progress,
@@ -258,7 +258,7 @@ impl State {
 }
 
 /// The observer on the transfer's thread. When that ends, however it does, so does the transfer.
-struct Teller(Arc<Shared>);
+struct Teller(Arc<TransferShared>);
 
 impl Teller {
     fn tell(&self, event: Event) {

@@ -32,14 +32,14 @@ pub struct Offered {
 }
 
 /// Decodes the answer as it arrives.
-pub(super) struct Lines {
+pub(super) struct ListDecoder {
     line: Vec<u8>,
     titled: bool,
     count: u64,
     found: Sender<Offered>,
 }
 
-impl Lines {
+impl ListDecoder {
     /// The entries come out of the channel.
     pub(super) fn new() -> (Self, Receiver<Offered>) {
         let (found, offered) = channel();
@@ -71,7 +71,7 @@ fn parse(line: &[u8]) -> Option<Offered> {
     known.then(|| Offered { name: name.to_vec(), directory: kind == b"d", length })
 }
 
-impl Write for Lines {
+impl Write for ListDecoder {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         for piece in bytes.split_inclusive(|byte| *byte == END) {
             let (end, text) =
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     fn lines(pieces: &[&[u8]]) -> (io::Result<()>, Vec<Offered>) {
-        let (mut lines, offered) = Lines::new();
+        let (mut lines, offered) = ListDecoder::new();
         let written = pieces.iter().try_for_each(|piece| lines.write_all(piece));
         (written, offered.try_iter().collect())
     }

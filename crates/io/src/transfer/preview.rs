@@ -40,7 +40,7 @@ pub fn preview(selection: Selection, cancel: &Cancel) -> Result<Preview, Error> 
 }
 
 /// The answer to a receiver that asks for the list, written as it is read.
-struct Text {
+struct ListText {
     list: FileList,
     next: Cursor,
     line: io::Cursor<Vec<u8>>,
@@ -49,11 +49,11 @@ struct Text {
 /// The list that is sent in place of the files.
 pub(super) fn answer(list: &FileList) -> Result<FileList, Error> {
     let line = io::Cursor::new([TITLE, &[END]].concat());
-    let reader = Box::new(Text { list: list.clone(), next: Cursor::default(), line });
+    let reader = Box::new(ListText { list: list.clone(), next: Cursor::default(), line });
     FileList::stream(Input { name: NAME.into(), label: "the list of files", reader })
 }
 
-impl Read for Text {
+impl Read for ListText {
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
         loop {
             let read = self.line.read(space)?;

@@ -39,9 +39,9 @@ use crate::transfer::buffer_pool::BufferPool;
 use crate::transfer::handle::Transfer;
 use crate::transfer::lanes::{self as all_lanes, LaneFactory, RECEIVER};
 use crate::transfer::limited_by::{Facts, View, conclude, view_of_receiver};
-use crate::transfer::list::{Lines, Offered, REQUEST};
-use crate::transfer::session::{ProgressSoFar, Session, buffers};
-use crate::transfer::summary::{Facts as SessionFacts, summary};
+use crate::transfer::list::{ListDecoder, Offered, REQUEST};
+use crate::transfer::session::{ProgressSoFar, TransferSession, buffers};
+use crate::transfer::summary::{SessionFacts, summary};
 
 /// Receives into `destination`; blocks until everything is verified and has its final name.
 pub fn receive(
@@ -80,7 +80,7 @@ pub fn list(
 ) -> Result<Vec<Offered>, Error> {
     let mut options = options.clone();
     options.client = Some(REQUEST.to_owned());
-    let (lines, offered) = Lines::new();
+    let (lines, offered) = ListDecoder::new();
     let destination = Destination::writer(lines);
     let place = (Establish::Meet(rendezvous), &options);
     receive_via(destination, place, observer, cancel, Ask::List)?;
@@ -124,7 +124,7 @@ pub(crate) fn receive_via(
     let sends_have_early = options.wire == Wire::Sealed && writer.had().is_empty();
     let stock = buffers(options.buffers, capacity(&config), 0)?;
     let (mut host, mut peer) = establish::meet(way, options, &config, observer, cancel)?;
-    let session = Session::new(&mut *observer, cancel, &config)
+    let session = TransferSession::new(&mut *observer, cancel, &config)
         .with_accept_timeout(way.listens(), options.wait);
     let session = session.with_control(options.control.as_ref());
     let room = room.map(|room| (room, writer.kept_bytes()));
@@ -244,14 +244,14 @@ pub(crate) fn writer(
 }
 
 /// The result of a transfer at its receiver.
-pub(crate) struct Received {
+pub(crate) struct ReceiveResult {
     pub(crate) outcome: Outcome,
     pub(crate) at: Instant,
 }
 
 /// The client of a receiving machine.
 pub(crate) struct Receiving<'a, W> {
-    pub(crate) session: Session<'a>,
+    pub(crate) session: TransferSession<'a>,
     /// Until the connection opens, and with it the size of buffers is known.
     writer: Option<W>,
     disk: Option<SinkThread>,
@@ -316,10 +316,15 @@ struct GrantTurns {
 const PATIENCE: Duration = Duration::from_secs(1);
 const BYTES: &str = "bytes";
 
-type Flow = ControlFlow<Result<Received, Error>>;
+type Flow = ControlFlow<Result<ReceiveResult, Error>>;
 
 impl<'a, W: Writer> Receiving<'a, W> {
-    pub(crate) fn new(session: Session<'a>, writer: W, stock: Vec<Buffer>, waker: Waker) -> Self {
+    pub(crate) fn new(
+        session: TransferSession<'a>,
+        writer: W,
+        stock: Vec<Buffer>,
+        waker: Waker,
+    ) -> Self {
         Self {
             session,
             writer: Some(writer),
@@ -503,8 +508,8 @@ impl<'a, W: Writer> Receiving<'a, W> {
         Facts::new(stats, now, self.session.cpu_share(elapsed), (self.stalled, storing))
     }
 
-    fn received(&self, now: Instant, outcome: Outcome) -> Received {
-        Received { outcome, at: now }
+    fn received(&self, now: Instant, outcome: Outcome) -> ReceiveResult {
+        ReceiveResult { outcome, at: now }
     }
 
     /// Whether to go on after a cancellation: files that have their names stay, and both ends are
@@ -533,7 +538,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
         ControlFlow::Break(self.finish(now, reason))
     }
 
-    fn finish(&mut self, now: Instant, reason: Reason) -> Result<Received, Error> {
+    fn finish(&mut self, now: Instant, reason: Reason) -> Result<ReceiveResult, Error> {
         match self.outcome.take() {
             // Everything is in place. The sender's confirmation is missing, which changes nothing
             // about that.
@@ -550,7 +555,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
 
 impl<W: Writer> Application for Receiving<'_, W> {
     type Key = ();
-    type Outcome = Result<Received, Error>;
+    type Outcome = Result<ReceiveResult, Error>;
 
     /// The disk may have done something at any time.
     fn on_tick(&mut self, _: Instant) -> ControlFlow<Self::Outcome, Feed> {

@@ -38,7 +38,7 @@ use crate::net::trace_file::{DiskEvent, DiskSide};
 use crate::observer::Observer;
 use crate::options::{OnFile, Options, Resume, Source};
 use crate::path_cache;
-use crate::progress::{At, Summary};
+use crate::progress::{FilePosition, Summary};
 use crate::ticket::Rendezvous;
 use crate::transfer::announcement::Announcement;
 use crate::transfer::buffer_pool::BufferPool;
@@ -47,8 +47,8 @@ use crate::transfer::lanes::{self as all_lanes, LaneFactory, from_client_string}
 use crate::transfer::limited_by::{Facts, View, conclude};
 use crate::transfer::list::REQUEST;
 use crate::transfer::preview::answer;
-use crate::transfer::session::{ProgressSoFar, Session, buffers};
-use crate::transfer::summary::{Facts as SessionFacts, summary};
+use crate::transfer::session::{ProgressSoFar, TransferSession, buffers};
+use crate::transfer::summary::{SessionFacts, summary};
 
 /// Sends `source`; blocks until the receiver's verdict is here.
 pub fn send(
@@ -89,7 +89,7 @@ pub(crate) fn send_list(
     let (mut host, mut peer) = establish::meet(way, options, &config, observer, cancel)?;
     let mut stock = Some(stock);
     let (mut app, sent) = loop {
-        let session = Session::new(&mut *observer, cancel, &config)
+        let session = TransferSession::new(&mut *observer, cancel, &config)
             .with_accept_timeout(way.listens(), options.wait);
         let session = session.with_control(options.control.as_ref());
         let stock = match stock.take() {
@@ -261,7 +261,7 @@ fn reader(list: &FileList, config: &Config) -> Result<SourceReader, Error> {
 }
 
 /// The result of a transfer at its sender.
-pub(crate) struct Sent {
+pub(crate) struct SendResult {
     pub(crate) end: Option<End>,
     pub(crate) verdict: Option<Verdict>,
     pub(crate) at: Instant,
@@ -269,7 +269,7 @@ pub(crate) struct Sent {
 
 /// The client of a sending machine.
 pub(crate) struct Sending<'a, R> {
-    pub(crate) session: Session<'a>,
+    pub(crate) session: TransferSession<'a>,
     /// Until the connection opens, and with it the size of buffers is known.
     reader: Option<R>,
     disk: Option<SourceThread>,
@@ -280,9 +280,9 @@ pub(crate) struct Sending<'a, R> {
     waker: Waker,
     total: Option<u64>,
     /// File bytes in each buffer that the machine holds, by number from `first_held`.
-    held: VecDeque<Option<Held>>,
+    held: VecDeque<Option<BufferedBytes>>,
     first_held: u64,
-    accepted: Held,
+    accepted: BufferedBytes,
     end: Option<End>,
     verdict: Option<Verdict>,
     disk_event: Option<DiskEvent>,
@@ -298,7 +298,7 @@ pub(crate) struct Sending<'a, R> {
     /// File bytes that were passed over.
     kept: u64,
     /// The file that the machine was given last.
-    at: At,
+    at: FilePosition,
     policy: Policy,
     /// When the receiver gets the next view of this end's limits.
     next_view: Instant,
@@ -317,7 +317,7 @@ pub(crate) struct Sending<'a, R> {
 
 /// File bytes in buffers, and those of them that need not be sent: the receiver has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Held {
+struct BufferedBytes {
     bytes: u64,
     kept: u64,
 }
@@ -326,11 +326,11 @@ struct Held {
 const VIEW: Duration = Duration::from_millis(50);
 const TOO_MUCH: &str = "the receiver's list of what it has is invalid";
 
-type Flow = ControlFlow<Result<Sent, Error>>;
+type Flow = ControlFlow<Result<SendResult, Error>>;
 
 impl<'a, R: Reader> Sending<'a, R> {
     pub(crate) fn new(
-        session: Session<'a>,
+        session: TransferSession<'a>,
         reader: R,
         stock: Vec<Buffer>,
         total: Option<u64>,
@@ -340,7 +340,7 @@ impl<'a, R: Reader> Sending<'a, R> {
     }
 
     fn make(
-        session: Session<'a>,
+        session: TransferSession<'a>,
         reader: Option<R>,
         stock: Vec<Buffer>,
         total: Option<u64>,
@@ -356,7 +356,7 @@ impl<'a, R: Reader> Sending<'a, R> {
             total,
             held: VecDeque::new(),
             first_held: 1,
-            accepted: Held::default(),
+            accepted: BufferedBytes::default(),
             end: None,
             verdict: None,
             disk_event: None,
@@ -366,7 +366,7 @@ impl<'a, R: Reader> Sending<'a, R> {
             had: Arc::default(),
             resumes: true,
             kept: 0,
-            at: At::default(),
+            at: FilePosition::default(),
             policy: Policy::Fair { ceiling: None },
             next_view: Instant::EPOCH,
             files: None,
@@ -380,7 +380,7 @@ impl<'a, R: Reader> Sending<'a, R> {
 
     /// A sender whose receiver requests the files.
     pub(crate) fn on_request(
-        session: Session<'a>,
+        session: TransferSession<'a>,
         waker: Waker,
         lanes: Option<Arc<LaneFactory>>,
     ) -> Self {
@@ -421,9 +421,10 @@ impl<'a, R: Reader> Sending<'a, R> {
 
     /// A connection is open: everything starts over, once it is known what the receiver has.
     fn open(&mut self, layout: Layout) -> Result<(), Error> {
-        (self.held, self.first_held, self.accepted) = (VecDeque::new(), 1, Held::default());
+        (self.held, self.first_held, self.accepted) =
+            (VecDeque::new(), 1, BufferedBytes::default());
         (self.end, self.verdict, self.wanted, self.kept) = (None, None, None, 0);
-        self.at = At::default();
+        self.at = FilePosition::default();
         self.disk.iter_mut().for_each(SourceThread::halt);
         (self.layout, self.have_decoder) = (Some(layout), HaveDecoder::default());
         match self.session.is_verifiable() {
@@ -507,7 +508,8 @@ impl<'a, R: Reader> Sending<'a, R> {
                 Ok(Some(supply)) => {
                     self.kept += supply.kept;
                     self.at = supply.at;
-                    self.held.push_back(Some(Held { bytes: supply.bytes, kept: supply.kept }));
+                    self.held
+                        .push_back(Some(BufferedBytes { bytes: supply.bytes, kept: supply.kept }));
                     end.supply(now, supply.number, supply.buffer, supply.end.is_some());
                     if let Some(last) = supply.end {
                         self.end = Some(last);
@@ -546,7 +548,7 @@ impl<'a, R: Reader> Sending<'a, R> {
         }
     }
 
-    fn closed(&mut self, now: Instant, reason: Reason) -> Result<Sent, Error> {
+    fn closed(&mut self, now: Instant, reason: Reason) -> Result<SendResult, Error> {
         let verdict = self.verdict.take();
         let settled = reason == Reason::Finished || verdict.is_some();
         if !settled || self.session.has_failed() {
@@ -554,14 +556,14 @@ impl<'a, R: Reader> Sending<'a, R> {
         }
         match verdict {
             Some(verdict) if !verdict.verified => Err(Error::NotVerified(verdict.reason)),
-            verdict => Ok(Sent { end: self.end, verdict, at: now }),
+            verdict => Ok(SendResult { end: self.end, verdict, at: now }),
         }
     }
 }
 
 impl<R: Reader> Application for Sending<'_, R> {
     type Key = ();
-    type Outcome = Result<Sent, Error>;
+    type Outcome = Result<SendResult, Error>;
 
     /// The disk may have done something at any time.
     fn on_tick(&mut self, _: Instant) -> ControlFlow<Self::Outcome, Feed> {
@@ -588,7 +590,7 @@ impl<R: Reader> Application for Sending<'_, R> {
             end.say_limit(self.view(now, &end.stats(now)) as u8);
         }
         let files = self.files.filter(|_| !self.answered);
-        let (Held { bytes, kept }, total, at) = (self.accepted, self.total, &self.at);
+        let (BufferedBytes { bytes, kept }, total, at) = (self.accepted, self.total, &self.at);
         self.session.report(now, end, &ProgressSoFar { bytes, kept, total, at, files });
         ControlFlow::Continue(())
     }

@@ -25,7 +25,7 @@ use crate::error_kind::REFUSED_WORD;
 use crate::net::connections::Oversize;
 use crate::observer::Observer;
 use crate::options::Control;
-use crate::progress::{At, Progress};
+use crate::progress::{FilePosition, Progress};
 use crate::request_error::RequestError;
 use crate::transfer::buffer_pool::SPARE_BYTES;
 use crate::transfer::control_watcher::ControlWatcher;
@@ -55,20 +55,20 @@ pub(crate) struct ProgressSoFar<'a> {
     /// Those of them that the receiver had before.
     pub(crate) kept: u64,
     pub(crate) total: Option<u64>,
-    pub(crate) at: &'a At,
+    pub(crate) at: &'a FilePosition,
     pub(crate) files: Option<u64>,
 }
 
 impl ProgressSoFar<'static> {
     /// The progress of a transfer without files.
     pub(crate) fn bytes(bytes: u64, total: Option<u64>) -> Self {
-        const NOWHERE: &At = &At { file: 0, name: Vec::new() };
+        const NOWHERE: &FilePosition = &FilePosition { file: 0, name: Vec::new() };
         Self { bytes, kept: 0, total, at: NOWHERE, files: None }
     }
 }
 
 /// A running transfer or test, at either end.
-pub(crate) struct Session<'a> {
+pub(crate) struct TransferSession<'a> {
     pub(crate) observer: Box<dyn Observer + 'a>,
     cancel: Cancel,
     control: ControlWatcher,
@@ -95,7 +95,7 @@ pub(crate) struct Session<'a> {
     processor: CpuUsage,
 }
 
-impl<'a> Session<'a> {
+impl<'a> TransferSession<'a> {
     pub(crate) fn new(observer: impl Observer + 'a, cancel: &Cancel, config: &Config) -> Self {
         Self {
             observer: Box::new(observer),
@@ -266,7 +266,7 @@ impl<'a> Session<'a> {
         self.next_progress = now + PROGRESS;
         let elapsed = now.since(opened);
         let ProgressSoFar { bytes, kept, total, at, files } = *far;
-        let At { file, name } = at;
+        let FilePosition { file, name } = at;
         let (file, name, paused) = (*file, name.clone(), self.paused);
         let stats = end.stats(now);
         let progress = Progress { bytes, kept, total, file, files, name, elapsed, paused, stats };

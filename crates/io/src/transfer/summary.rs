@@ -9,7 +9,7 @@ use crate::progress::{LimitedBy, Summary};
 use crate::transfer::limited_by::steady_time;
 
 /// The facts of a session at its end.
-pub(crate) struct Facts {
+pub(crate) struct SessionFacts {
     pub(crate) stats: Stats,
     /// When it was over.
     pub(crate) at: Instant,
@@ -27,7 +27,7 @@ pub(crate) struct Facts {
 }
 
 /// The summary of a transfer that has ended.
-pub(crate) fn summary(facts: Facts) -> Summary {
+pub(crate) fn summary(facts: SessionFacts) -> Summary {
     let opened = facts.stats.opened_at.unwrap_or(facts.at);
     let elapsed = facts.at.since(opened);
     let real_bps = bits_per_second(facts.bytes.saturating_sub(facts.kept), elapsed);
@@ -62,7 +62,7 @@ mod tests {
 
     use super::*;
 
-    fn facts() -> Facts {
+    fn facts() -> SessionFacts {
         let second = |s: u64| Instant::from_nanos(s * 1_000_000_000);
         let stats = Stats {
             opened_at: Some(second(1)),
@@ -73,7 +73,7 @@ mod tests {
             pacing_rate: Rate::from_bytes_per_second(1_000_000),
             ..Stats::default()
         };
-        Facts {
+        SessionFacts {
             stats,
             at: second(11),
             bytes: 8_000_000,

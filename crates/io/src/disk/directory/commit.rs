@@ -20,7 +20,7 @@ use crate::disk::layout::broken;
 use crate::disk::names::NameId;
 use crate::disk::publish_each::FilePublisher;
 use crate::disk::resume::record::{Part, Stamp};
-use crate::disk::resume::{Form, Found, Ready, ResumeState};
+use crate::disk::resume::{Form, Found, ReadyFile, ResumeState};
 use crate::disk::sites::{TOP, site_of};
 use crate::disk::staging::{self, KEPT, Open, Staging};
 use crate::error::{Error, shown};
@@ -95,7 +95,7 @@ impl CommitPolicy {
     }
 
     /// It is to get its name with the next commit.
-    pub(super) fn complete(&mut self, ready: Ready) {
+    pub(super) fn complete(&mut self, ready: ReadyFile) {
         self.state.complete(ready);
     }
 
@@ -311,7 +311,7 @@ impl DirectoryWriter {
                 policy.kept += length;
                 if file.refused.is_none() {
                     let form = Form::Stored;
-                    let ready = Ready { number, slot, id, name, times, digest, form };
+                    let ready = ReadyFile { number, slot, id, name, times, digest, form };
                     policy.state.complete(ready);
                 }
             }
@@ -380,7 +380,7 @@ impl DirectoryWriter {
         }
         if file.claimed == Some(digest) {
             let (slot, name) = (file.slot, self.names.path(id));
-            policy.state.complete(Ready { number, slot, id, name, times, digest, form });
+            policy.state.complete(ReadyFile { number, slot, id, name, times, digest, form });
         } else {
             // The transfer will not be verified. The next one starts this file over.
             let slot = file.slot;

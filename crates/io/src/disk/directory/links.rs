@@ -11,7 +11,7 @@ use super::DirectoryWriter;
 use crate::disk::commit_latch::CommitLatch;
 use crate::disk::fs_backend::FsBackend;
 use crate::disk::have_list::digest_of_link;
-use crate::disk::resume::{Disk as _, Form, Ready};
+use crate::disk::resume::{Disk as _, Form, ReadyFile};
 use crate::disk::safe_open::{self, errno};
 use crate::error::{Error, shown};
 
@@ -48,7 +48,7 @@ impl DirectoryWriter {
         {
             let number = extent.file;
             let form = Form::Link;
-            let ready = Ready { number, slot, id, name, times, digest, form };
+            let ready = ReadyFile { number, slot, id, name, times, digest, form };
             policy.complete(ready);
         }
         Ok(())
@@ -147,7 +147,7 @@ impl DirectoryWriter {
         }
         let Some(policy) = self.policy.as_deref_mut() else { return not_here };
         let digest = digest_of_link(to);
-        let ready = Ready { number, slot, id, name, times, digest, form: Form::Link };
+        let ready = ReadyFile { number, slot, id, name, times, digest, form: Form::Link };
         let (store, names, publisher) = (&mut self.store, &self.names, &mut policy.publisher);
         let mut backend =
             FsBackend { store, names, publisher, failure: None, latch: CommitLatch::default() };

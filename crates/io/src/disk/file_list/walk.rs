@@ -49,7 +49,7 @@ pub(super) struct Walk {
     /// Files of several names, by device and inode: which entry came first.
     links: HashMap<(u64, u64), u64>,
     entries: u64,
-    counts: Counts,
+    counts: WalkCounts,
     /// Memory for names, and how many names of one directory are held at once.
     memory: MemoryLease,
     most_children: usize,
@@ -66,7 +66,7 @@ enum Item {
 
 /// The counts of a walk.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct WalkCounts {
     /// Files, the stream among them; directories are not counted.
     pub(super) files: u64,
     pub(super) bytes: u64,
@@ -186,7 +186,7 @@ impl Walk {
             todo: Vec::new(),
             links: HashMap::new(),
             entries: 0,
-            counts: Counts::default(),
+            counts: WalkCounts::default(),
             memory: MemoryLease::default(),
             most_children: usize::MAX,
         })
@@ -221,7 +221,7 @@ impl Walk {
     }
 
     /// The counts since the last call.
-    pub(super) fn take_counts(&mut self) -> Counts {
+    pub(super) fn take_counts(&mut self) -> WalkCounts {
         std::mem::take(&mut self.counts)
     }
 
@@ -593,7 +593,7 @@ impl Walk {
     }
 }
 
-impl Counts {
+impl WalkCounts {
     /// The skipped files and why, for the user; once.
     pub(super) fn take_warnings(&mut self) -> Vec<Warning> {
         let mut warnings = std::mem::take(&mut self.warnings);

@@ -19,7 +19,7 @@ use std::{io, iter};
 use netblt_proto::limits::MAX_FILES;
 
 use crate::disk::attributes::FileTimes;
-use crate::disk::have_list::{HaveList, Identity, Node, Part as HadPart, identity, part_identity};
+use crate::disk::have_list::{FilePart, HaveList, Identity, Node, identity, part_identity};
 use crate::disk::names::NameId;
 use crate::disk::resume::record::{Chain, Part, Record, Stamp, TITLE, Whole};
 use crate::disk::seal::Seal;
@@ -49,7 +49,7 @@ pub(crate) trait Disk {
     fn named(&mut self, name: &[u8]) -> Option<Stamp>;
     /// Gives a file in a slot, of this inode if it is known, its name, or makes an empty one under
     /// its name, or answers why it cannot have it.
-    fn place(&mut self, ready: &Ready, inode: Option<u64>) -> io::Result<Option<Box<str>>>;
+    fn place(&mut self, ready: &ReadyFile, inode: Option<u64>) -> io::Result<Option<Box<str>>>;
     /// Every slot in use.
     fn slots(&mut self) -> Vec<u64>;
     /// Removes the file in a slot, if there is one.
@@ -62,7 +62,7 @@ pub(crate) trait Disk {
 
 /// A file that is complete and has its name still to come.
 #[derive(Clone, Debug)]
-pub(crate) struct Ready {
+pub(crate) struct ReadyFile {
     /// Its number in the transfer.
     pub(crate) number: u64,
     pub(crate) slot: u64,
@@ -119,7 +119,7 @@ pub(crate) struct ResumeState {
     made: HashSet<Identity>,
     /// Slots that were written to since they were synced.
     dirty: BTreeSet<u64>,
-    ready: Vec<Ready>,
+    ready: Vec<ReadyFile>,
     /// Slots of this transfer that the journal speaks of.
     journaled: BTreeSet<u64>,
     /// Whole files of this transfer that it speaks of, and empty ones.
@@ -249,14 +249,14 @@ impl ResumeState {
             if known.length <= u64::from(extent_bytes) {
                 had.add_small(id, &known.digest);
             } else {
-                had.add(*id, HadPart::Whole(known.digest));
+                had.add(*id, FilePart::Whole(known.digest));
             }
         }
         for part in self.parts.values() {
             let large = |node: &&Node| node.bytes >= u64::from(extent_bytes);
             let nodes: Vec<Node> = part.nodes.iter().filter(large).copied().collect();
             if !nodes.is_empty() {
-                had.add(part_identity(&part.name), HadPart::Nodes(nodes));
+                had.add(part_identity(&part.name), FilePart::Nodes(nodes));
             }
         }
         had
@@ -330,7 +330,7 @@ impl ResumeState {
     }
 
     /// A file is complete, and is to get its name.
-    pub(crate) fn complete(&mut self, ready: Ready) {
+    pub(crate) fn complete(&mut self, ready: ReadyFile) {
         self.ready.push(ready);
     }
 
@@ -354,7 +354,7 @@ impl ResumeState {
     }
 
     /// Which files wait for their names.
-    pub(crate) fn ready(&self) -> impl Iterator<Item = &Ready> {
+    pub(crate) fn ready(&self) -> impl Iterator<Item = &ReadyFile> {
         self.ready.iter()
     }
 
@@ -430,7 +430,7 @@ impl ResumeState {
                 Form::Link | Form::Empty { .. } => continue,
             }
             let stamp = disk.stored(ready.slot).ok_or(io::ErrorKind::NotFound)?;
-            let Ready { slot, times, digest, ref name, .. } = *ready;
+            let ReadyFile { slot, times, digest, ref name, .. } = *ready;
             *inode = Some(stamp.inode);
             let whole = Whole { slot, name: name.clone(), times, at: now, digest, stamp };
             chain.write(&Record::Whole(whole), &mut bytes);
@@ -490,13 +490,13 @@ impl ResumeState {
 
     /// Removes files whose bytes, read back, differ from those received.
     fn take_spoiled(&mut self, disk: &mut impl Disk) -> Vec<u64> {
-        let good = |ready: &Ready| {
+        let good = |ready: &ReadyFile| {
             ready.form != Form::Stored
                 || disk.digest(Some(ready.slot), &ready.name) == Some(ready.digest)
         };
         let (good, spoiled) = std::mem::take(&mut self.ready).into_iter().partition(good);
         self.ready = good;
-        let spoiled: Vec<Ready> = spoiled;
+        let spoiled: Vec<ReadyFile> = spoiled;
         for ready in &spoiled {
             self.forget(disk, ready.slot);
         }

@@ -167,7 +167,7 @@ impl Disk for Fake {
         self.stamp(&At::Name(name.to_vec()))
     }
 
-    fn place(&mut self, ready: &Ready, _: Option<u64>) -> io::Result<Option<Box<str>>> {
+    fn place(&mut self, ready: &ReadyFile, _: Option<u64>) -> io::Result<Option<Box<str>>> {
         self.call()?;
         if let Form::Empty { dressed, before } = ready.form {
             self.make(&ready.name, dressed, before)?;
@@ -384,7 +384,7 @@ fn plan(fake: &mut Fake, resume: &mut ResumeState, source: &Source) -> Plan {
                 let name = name.clone();
                 whole.push((slot, name.clone()));
                 let form = Form::Stored;
-                resume.complete(Ready { number, slot, id, name, times, digest, form });
+                resume.complete(ReadyFile { number, slot, id, name, times, digest, form });
                 continue;
             }
             Some(Found::Parts { slot, nodes }) => {
@@ -444,7 +444,7 @@ fn run(
             open.remove(&name);
             let times = times(*seconds);
             whole.push((slot, name.clone()));
-            resume.complete(Ready { number, slot, id, name, times, digest, form });
+            resume.complete(ReadyFile { number, slot, id, name, times, digest, form });
         }
         if dice.below(3) == 0 {
             commit(fake, &mut resume, source, &open)?;

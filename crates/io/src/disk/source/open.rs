@@ -55,23 +55,23 @@ impl OpenFile {
     }
 
     /// Its change since it was opened, as far as its length and time show it.
-    pub(super) fn change(&self) -> io::Result<Option<Change>> {
+    pub(super) fn change(&self) -> io::Result<Option<FileChange>> {
         let (now, was) = (self.file.metadata()?, &self.metadata);
         if now.len() != was.len() {
-            return Ok(Some(Change::Length { was: was.len(), now: now.len() }));
+            return Ok(Some(FileChange::Length { was: was.len(), now: now.len() }));
         }
         if (now.mtime(), now.mtime_nsec()) != (was.mtime(), was.mtime_nsec()) {
-            return Ok(Some(Change::Time));
+            return Ok(Some(FileChange::Time));
         }
         // Where a length means nothing (/proc), there are bytes after the end.
         let goes_on = self.file.read_at(&mut [0], was.len())? > 0;
-        Ok(goes_on.then_some(Change::Endless))
+        Ok(goes_on.then_some(FileChange::Endless))
     }
 }
 
 /// The difference of a file from the one that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum FileChange {
     Length {
         was: u64,
         now: u64,
@@ -84,7 +84,7 @@ pub(super) enum Change {
     Kind,
 }
 
-impl std::fmt::Display for Change {
+impl std::fmt::Display for FileChange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Length { was, now } => {
@@ -167,9 +167,9 @@ fn read_whole(file: &File, space: &mut [u8], offset: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-pub(super) fn changed(path: &Path, change: Change) -> Error {
+pub(super) fn changed(path: &Path, change: FileChange) -> Error {
     let (what, advice) = match change {
-        Change::Endless => ("cannot be sent as a file", ""),
+        FileChange::Endless => ("cannot be sent as a file", ""),
         _ => ("changed while it was being sent", "; send it again when nothing writes to it"),
     };
     file_error(path, what, io::Error::other(format!("{change}{advice}")))

@@ -11,9 +11,9 @@ use netblt_proto::limits::{MAX_TARGET, TRAILER_BYTES};
 use rustix::fs::{Mode, OFlags};
 
 use super::SourceReader;
-use super::open::{Change, OpenFile, changed, stream_attributes};
+use super::open::{FileChange, OpenFile, changed, stream_attributes};
 use crate::disk::attributes::FileTimes;
-use crate::disk::file_list::{Entry, Place};
+use crate::disk::file_list::{Entry, EntryPlace};
 use crate::disk::layout::entry_bytes;
 use crate::disk::stat::{FileStat, tells_lengths};
 use crate::disk::{extras, safe_open};
@@ -78,12 +78,12 @@ impl SourceReader {
                 let metadata = file.metadata().map_err(cannot)?;
                 let length = list.inner.range.map_or(entry.length, |range| range.total);
                 if !metadata.is_file() {
-                    return Err(changed(&place.path(), Change::Kind));
+                    return Err(changed(&place.path(), FileChange::Kind));
                 }
                 // Appended data are not sent, where changes are allowed.
                 let now = metadata.len();
                 if now < length || (now > length && !list.inner.allows_changes) {
-                    return Err(changed(&place.path(), Change::Length { was: length, now }));
+                    return Err(changed(&place.path(), FileChange::Length { was: length, now }));
                 }
                 let owner = (metadata.uid(), metadata.gid());
                 let more = self.more(entry, &place, owner, Some(file.as_fd()));
@@ -105,7 +105,7 @@ impl SourceReader {
     fn more(
         &mut self,
         entry: &Entry,
-        place: &Place<'_>,
+        place: &EntryPlace<'_>,
         (uid, gid): (u32, u32),
         file: Option<BorrowedFd<'_>>,
     ) -> More {
@@ -126,10 +126,10 @@ impl SourceReader {
         more
     }
 
-    fn open_link(&mut self, entry: &Entry, place: &Place<'_>) -> Result<Attributes, Error> {
+    fn open_link(&mut self, entry: &Entry, place: &EntryPlace<'_>) -> Result<Attributes, Error> {
         let read = match place {
-            Place::Argument(_) => Err(io::ErrorKind::InvalidInput.into()),
-            Place::Beneath { argument, name } => {
+            EntryPlace::Argument(_) => Err(io::ErrorKind::InvalidInput.into()),
+            EntryPlace::Beneath { argument, name } => {
                 self.enter(argument).and_then(|root| safe_open::link(root.as_fd(), name))
             }
         };
@@ -137,7 +137,7 @@ impl SourceReader {
         let (stat, target) = read.map_err(cannot)?;
         let (was, now) = (entry.length, target.len() as u64);
         if was != now {
-            return Err(changed(&place.path(), Change::Length { was, now }));
+            return Err(changed(&place.path(), FileChange::Length { was, now }));
         }
         if target.len() > self.layout.data_bytes().min(MAX_TARGET) {
             return Err(cannot(io::Error::other("its target is too long to be sent")));
@@ -154,11 +154,11 @@ impl SourceReader {
         })
     }
 
-    fn open_file(&mut self, place: &Place<'_>) -> io::Result<File> {
+    fn open_file(&mut self, place: &EntryPlace<'_>) -> io::Result<File> {
         match place {
-            Place::Argument(path) => File::open(path),
-            Place::Beneath { .. } if self.list.inner.follow => open_followed(&place.path()),
-            Place::Beneath { argument, name } => {
+            EntryPlace::Argument(path) => File::open(path),
+            EntryPlace::Beneath { .. } if self.list.inner.follow => open_followed(&place.path()),
+            EntryPlace::Beneath { argument, name } => {
                 let leaf = safe_open::split(name).1;
                 safe_open::file(self.parent(argument, name)?.handle.as_fd(), leaf)
             }
@@ -166,11 +166,11 @@ impl SourceReader {
     }
 
     /// The times and mode of an empty file that needs no opening.
-    fn nothing_to_read(&mut self, entry: &Entry, place: &Place<'_>) -> Option<FileTimes> {
+    fn nothing_to_read(&mut self, entry: &Entry, place: &EntryPlace<'_>) -> Option<FileTimes> {
         if entry.length > 0 || self.plain || self.extras != Extras::default() {
             return None;
         }
-        let Place::Beneath { argument, name } = place else { return None };
+        let EntryPlace::Beneath { argument, name } = place else { return None };
         if entry.empty.is_some() || !self.list.inner.lenient || self.list.inner.follow {
             return entry.empty;
         }
@@ -195,13 +195,13 @@ impl SourceReader {
         Ok(self.parent.insert(kept))
     }
 
-    fn open_directory(&mut self, place: &Place<'_>) -> io::Result<OwnedFd> {
+    fn open_directory(&mut self, place: &EntryPlace<'_>) -> io::Result<OwnedFd> {
         match place {
-            Place::Argument(path) => safe_open::open_directory(path),
-            Place::Beneath { .. } if self.list.inner.follow => {
+            EntryPlace::Argument(path) => safe_open::open_directory(path),
+            EntryPlace::Beneath { .. } if self.list.inner.follow => {
                 safe_open::open_directory(&place.path())
             }
-            Place::Beneath { argument, name } => {
+            EntryPlace::Beneath { argument, name } => {
                 safe_open::directory(self.enter(argument)?.as_fd(), name)
             }
         }

@@ -20,7 +20,7 @@ use crate::cpu_usage::{ThreadCpu, ThreadCpuReporter};
 use crate::disk::have_list::HaveList;
 use crate::disk::layout::Layout;
 use crate::error::Error;
-use crate::progress::At;
+use crate::progress::FilePosition;
 
 /// Buffers that are read beyond the requested ones, at first.
 const AHEAD: u64 = 4;
@@ -39,7 +39,7 @@ pub(crate) struct Supply {
     /// The latter.
     pub kept: u64,
     /// Which file is the last in it.
-    pub at: At,
+    pub at: FilePosition,
     /// If it is the last one: the end of the transfer.
     pub end: Option<End>,
 }
@@ -84,7 +84,7 @@ struct Read {
     number: BufferNumber,
     buffer: Buffer,
     /// None if it was not read: the source had ended, or a restart made it void.
-    fill: Option<(Fill, At, Option<End>)>,
+    fill: Option<(Fill, FilePosition, Option<End>)>,
 }
 
 impl SourceThread {

@@ -14,7 +14,7 @@ const NONE: u64 = u64::MAX;
 #[derive(Debug, Default)]
 pub(super) struct SharedStats {
     tally: SentCounts,
-    came: Received,
+    came: ReceivedCounts,
     share: RateShare,
 }
 
@@ -24,7 +24,7 @@ struct SentCounts([AtomicU64; 8]);
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Received(AtomicU64);
+struct ReceivedCounts(AtomicU64);
 
 #[derive(Debug, Default)]
 #[repr(align(128))]

@@ -12,7 +12,7 @@ use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
-use super::{Flow, Held, Sending};
+use super::{BufferedBytes, Flow, Sending};
 use crate::disk::layout::Layout;
 use crate::disk::threads::Reader;
 use crate::error::Error;
@@ -191,7 +191,10 @@ impl<R: Reader> Sending<'_, R> {
                         let last = supply.end.is_some();
                         self.kept += supply.kept;
                         (self.at, self.end) = (supply.at, supply.end);
-                        self.held.push_back(Some(Held { bytes: supply.bytes, kept: supply.kept }));
+                        self.held.push_back(Some(BufferedBytes {
+                            bytes: supply.bytes,
+                            kept: supply.kept,
+                        }));
                         let mut image = supply.buffer;
                         if !(Place { number: supply.number, last }).put(&mut image) {
                             return self.session.fail(now, end, Error::Content(NO_ROOM));
