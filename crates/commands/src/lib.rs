@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn no_option_answers_with_what_a_number_parser_says() {
+    fn no_option_shows_a_number_parsers_error() {
         let mut command = Cli::command();
         command.build();
         let (mut found, mut options) = (Vec::new(), 0);

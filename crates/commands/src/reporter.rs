@@ -608,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn throughput_is_of_what_was_moved() {
+    fn throughput_counts_only_transferred_bytes() {
         assert_eq!(shown(200_000, 0).as_deref(), Some("100,000 files/s"));
         assert_eq!(shown(1, 0), None);
         let whole = "40.0 Mbit/s (5.0 MB/s) from start to finish";

@@ -154,7 +154,7 @@ mod tests {
     use crate::record::Verdict;
 
     #[test]
-    fn the_last_one_has_it_and_goes_on_where_the_one_before_was() {
+    fn the_last_task_has_the_claim_and_resumes_the_one_before() {
         let dirs = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
         let limits = Limits { bytes: 1, items: 1 };
         let what = (dirs[0].path(), &b"to"[..]);

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_task_itself_calls_hopeless_is_not_tried_again() {
+    fn a_task_is_retried_unless_it_reports_an_invalid_request() {
         let exited = |code: i32| verdict(ExitStatus::from_raw(code << 8));
         assert_eq!(exited(0), Verdict::Done);
         assert_eq!(exited(75), Verdict::Again);

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_is_wrong() {
+    fn every_error_names_its_cause() {
         let text = ticket().to_string();
         let error = |text: &str| text.parse::<Ticket>().expect_err("not a ticket");
         assert_eq!(error(" \n"), TicketError::Empty);

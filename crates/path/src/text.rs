@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_would_do() {
+    fn errors_name_the_right_form() {
         let said = |error: TextError| error.to_string();
         assert_eq!(
             said(parse_rate("200").unwrap_err()),

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_what_is_written() {
+    fn the_file_name_decides_the_format() {
         let args = |out: &str| PictureArgs { out: out.into(), title: None };
         for good in ["x.svg", "x.SVG", "-", "/dev/stdout", "x.html"] {
             assert!(args(good).check().is_ok(), "{good}");

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_through_whatever_stands_before_them() {
+    fn frames_arrive_after_any_login_output() {
         let out = Shared::default();
         let writer = FrameWriter::new(out.clone());
         writer.raw(b"Welcome!\nno new mail\n\nmark\n").expect("written");

@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_for_is_taken() {
+    fn only_requested_names_are_accepted() {
         let sources = ["dir/a.txt", "*.c", "~/x/", "sub/[ab]*"].map(OsString::from);
         for (name, asked) in [
             ("a.txt", true),

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_understood_and_anything_else_is_none() {
+    fn a_request_is_parsed_and_other_text_is_none() {
         let other = Load::Bytes(7);
         for load in [Load::Bytes(0), Load::Bytes(u64::MAX), Load::Time(Duration::from_secs(3))] {
             assert_eq!(

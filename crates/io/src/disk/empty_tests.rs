@@ -99,7 +99,7 @@ fn an_existing_file_is_as_safe_from_an_empty_file_as_from_any() {
 }
 
 #[test]
-fn an_empty_file_that_a_killed_process_had_just_made_gets_what_it_lacks() {
+fn an_empty_file_of_a_killed_process_gets_its_attributes() {
     let to = temporary();
     let at = |name: &str| to.path().join(name);
     let names = ["whole", "half", "written", "linked"];

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_is_none_is_named() {
+    fn an_invalid_exclude_pattern_is_named() {
         for bad in ["", "/", "a**b", "["] {
             let error = Exclude::new(&[bad.into()]).expect_err(bad).to_string();
             assert!(error.contains(&format!("\"{bad}\"")), "{error}");

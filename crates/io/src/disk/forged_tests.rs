@@ -172,7 +172,7 @@ fn a_publication_that_replaces_files_is_completed_only_by_a_run_that_may() {
 }
 
 #[test]
-fn looking_at_what_is_left_changes_nothing() {
+fn listing_leftovers_changes_nothing() {
     let (_from, to) = died_while_naming(Overwrite::Never);
     let orphan = to.path().join(UNFINISHED);
     left_by_killed(&orphan, "journal");
@@ -264,7 +264,7 @@ fn resumed(from: &TempDir, to: &TempDir) -> (u64, String, bool) {
 const BYTES: usize = 64 << 10;
 
 #[test]
-fn a_part_that_was_edited_under_a_true_journal_is_not_gone_on_from() {
+fn a_part_that_was_edited_under_a_valid_journal_is_not_resumed() {
     let (from, to) = half_a_file(BYTES);
     let whole = resumed(&from, &to).0;
     assert!(whole > BYTES as u64 / 4, "{whole}");

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_wire_can_say_is_a_layout() {
+    fn only_values_of_the_wire_make_a_layout() {
         assert!(Layout::sealed(1 << 10, 0).is_ok());
         assert!(Layout::sealed(1 << 26, MAX_TABLE_BYTES).is_ok());
         for buffer_bytes in [0, 1, 512, 1025, 1 << 27, u32::MAX] {

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_whole_or_none() {
+    fn an_incomplete_list_is_an_error() {
         let absent = Absent::new(vec![7, 3, 4, 5, 5, 9]);
         assert_eq!(absent.text(), "(files 3-5,7,9) ");
         let said = format!("5{LEFT_OUT}{}a: exists; b (files 1) ", absent.text());

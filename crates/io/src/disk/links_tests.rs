@@ -210,7 +210,7 @@ fn pair(kind: Kind, data: &[u8], claimed: [u8; 32]) -> (Buffer, End) {
 }
 
 #[test]
-fn a_hard_link_is_a_name_of_a_file_of_this_transfer_or_nothing() {
+fn a_hard_link_to_a_file_outside_of_the_transfer_is_refused() {
     for atomic in [false, true] {
         for (kind, data, claimed, fits) in [
             (Kind::File, &b"data"[..], digest_of_link(0), true),

@@ -188,7 +188,7 @@ fn mounted() -> Option<(TempDir, Mounted)> {
 }
 
 #[test]
-fn a_file_system_within_the_destination_gets_what_goes_there() {
+fn a_mounted_file_system_in_the_destination_gets_its_files() {
     let from = source();
     for how in HOWS {
         let Some((to, _mounted)) = mounted() else { return };

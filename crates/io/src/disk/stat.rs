@@ -106,7 +106,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn only_what_is_empty_readable_and_has_one_name_need_not_be_opened() {
+    fn only_an_empty_readable_file_with_one_name_need_not_be_opened() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let look = |name: &str| {
             let root = safe_open::open_directory(dir.path()).expect("opened");

@@ -110,7 +110,7 @@ fn a_file_that_cannot_be_put_back_is_named_and_left() {
 }
 
 #[test]
-fn the_next_run_removes_what_a_killed_one_left_and_nothing_else() {
+fn the_next_run_removes_only_leftovers_of_killed_processes() {
     let to = temporary();
     let (images, _) = five("new");
     let alive = writer(to.path(), Overwrite::Never, images);
@@ -126,7 +126,7 @@ fn the_next_run_removes_what_a_killed_one_left_and_nothing_else() {
 }
 
 #[test]
-fn the_next_run_completes_what_was_being_given_its_names() {
+fn the_next_run_completes_an_interrupted_publication() {
     for (overwrite, exchange) in
         [(Overwrite::Never, true), (Overwrite::Always, true), (Overwrite::Always, false)]
     {
@@ -166,7 +166,7 @@ fn an_error_at_close_is_an_error() {
 }
 
 #[test]
-fn a_flush_that_takes_long_is_not_waited_for_and_nothing_is_published() {
+fn a_cancelled_transfer_does_not_wait_for_a_long_flush_and_publishes_nothing() {
     let to = temporary();
     plan(to.path(), Call::Sync, 0, 1, Fault::Wait(Duration::from_secs(12)));
     let (wake, _woken) = channel();
@@ -422,7 +422,7 @@ fn permissions_that_the_mask_decides_are_no_promise() {
 }
 
 #[test]
-fn a_file_system_that_cannot_be_waited_for_stores_files_and_a_warning_says_so() {
+fn a_file_system_without_flush_stores_files_with_a_warning() {
     for why in [Errno::NOTSUP, Errno::INVAL, Errno::NOSYS] {
         for atomic in [true, false] {
             let to = temporary();
@@ -446,7 +446,7 @@ fn a_file_system_that_cannot_be_waited_for_stores_files_and_a_warning_says_so() 
 
 /// One process at a time, what a dead one left is gone on with, and a warning says what that is.
 #[test]
-fn a_file_system_without_locks_is_received_into_and_gone_on_with() {
+fn a_file_system_without_locks_is_received_into_and_resumed() {
     for why in [Errno::NOSYS, Errno::NOLCK] {
         let to = temporary();
         plan(to.path(), Call::Lock, 0, ALWAYS, Fault::Error(why));

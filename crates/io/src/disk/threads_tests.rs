@@ -90,7 +90,7 @@ fn read(woken: &Receiver<()>, least: usize) -> usize {
 }
 
 #[test]
-fn a_few_are_read_ahead_and_into_memory_that_was_used_last() {
+fn a_few_buffers_are_read_ahead_into_the_memory_used_last() {
     let (wake, woken) = channel();
     let reader = Counter { epoch: 0, fails: 0, last: 200, done: false };
     let stock = (2..66).map(Buffer::new).collect();
@@ -153,7 +153,7 @@ fn a_reader_that_was_waited_for_reads_further_ahead() {
 }
 
 #[test]
-fn restarts_amid_the_work_lose_no_buffer_and_mix_nothing() {
+fn restarts_lose_no_buffer_and_mix_no_data() {
     let (mut thread, woken) = source(0, 200, 4);
     let mut held = Vec::new();
     for round in 0..50u8 {
@@ -257,7 +257,7 @@ fn stored_buffers_come_back_and_then_the_outcome() {
 }
 
 #[test]
-fn a_restart_voids_what_is_underway() {
+fn a_restart_voids_buffers_in_flight() {
     for _ in 0..50 {
         let (mut thread, woken, _gone) = sink(0);
         stock(2).into_iter().zip([7, 8]).for_each(|(b, n)| thread.store(BufferNumber(n), b));

@@ -47,7 +47,7 @@ fn a_line_without_options_may_do_everything() {
 }
 
 #[test]
-fn every_option_says_what_it_says() {
+fn every_option_is_parsed() {
     let all = everything("me@laptop");
     assert_eq!(one("read-only"), Permissions { write: false, ..all.clone() });
     assert_eq!(one("write-only"), Permissions { read: false, ..all.clone() });

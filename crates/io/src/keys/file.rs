@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_comes_back_and_only_its_owner_sees_it() {
+    fn a_key_is_read_as_written_and_only_its_owner_can_read_it() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("netblt").join("key");
         let key = generate().unwrap();

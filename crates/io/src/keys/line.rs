@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn an_error_names_what_is_wrong() {
         let good = encode(&key().0);
         for (text, wrong) in [
             (String::new(), "\"\" stands where netblt-x25519 should"),

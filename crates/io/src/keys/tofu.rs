@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn an_opening_that_fails_for_a_changed_key_says_so() {
+    fn an_opening_that_fails_for_a_changed_key_names_the_key() {
         let place = tempfile::tempdir().unwrap();
         let mut known = KnownServers::read(&place.path().join("known")).unwrap();
         known.pin("host:1", key(1)).unwrap();

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_cannot_be_used_says_so() {
+    fn an_unusable_address_is_a_clear_error() {
         let error =
             resolve(&["127.0.0.1:9".to_owned()], Family::V6, &Cancel::default(), no_warning)
                 .unwrap_err();

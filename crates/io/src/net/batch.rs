@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wall_clock_that_was_set_tells_nothing_until_it_is_read_again() {
+    fn a_wall_clock_that_was_set_gives_no_times_until_it_is_read_again() {
         let mut clock = WallClock::default();
         assert_eq!(clock.read(), None, "nothing is known of it yet");
         let now = clock.read().unwrap();

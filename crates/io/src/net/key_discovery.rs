@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_can_be_taken_back() {
+    fn a_question_for_the_key_can_be_cancelled() {
         let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
         let cancel = Cancel::default();
         cancel.cancel();

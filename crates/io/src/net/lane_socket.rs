@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn each_socket_of_one_port_hears_its_own_peer() {
+    fn each_socket_of_one_port_receives_from_its_own_peer() {
         for (family, address) in [
             (Family::V4, IpAddr::from(Ipv4Addr::LOCALHOST)),
             (Family::Any, IpAddr::from(Ipv4Addr::LOCALHOST)),

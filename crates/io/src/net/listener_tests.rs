@@ -256,7 +256,7 @@ fn a_datagram_costs_no_more_among_many() {
 }
 
 #[test]
-fn only_those_are_looked_at_whose_time_has_come() {
+fn only_ends_with_due_timers_are_polled() {
     let now = Instant::EPOCH;
     let (mut listener, mut caller) = at_rest(200, now);
     let due = listener.next_timeout(now).expect("a death timer at least");

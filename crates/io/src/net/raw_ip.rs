@@ -96,7 +96,7 @@ mod tests {
     const KEEPALIVE: [u8; 12] = [0, 0, 2, 2, 0, 12, 4, 1, 0, 9, 0, 0];
 
     #[test]
-    fn the_ip_header_is_taken_off_whatever_its_length() {
+    fn the_ip_header_of_any_length_is_removed() {
         let v4 = "192.0.2.1".parse().unwrap();
         for words in 5..=15_u8 {
             let mut bytes = vec![0; usize::from(words) * 4];

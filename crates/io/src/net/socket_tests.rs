@@ -86,7 +86,7 @@ fn one_socket_serves_both_ip_versions_and_answers_from_where_it_was_asked() {
 }
 
 #[test]
-fn an_address_of_ours_that_is_gone_does_not_stop_what_is_sent() {
+fn a_removed_local_address_does_not_stop_sends() {
     let (mut a, mut b) = (socket("0.0.0.0"), socket("127.0.0.1"));
     let local = Some("192.0.2.1".parse().unwrap());
     for len in [1, 2500] {
@@ -145,7 +145,7 @@ fn a_datagram_that_waited_longer_is_older() {
 
 /// The clock is read after the batch: packets that arrive meanwhile belong to the next.
 #[test]
-fn nothing_comes_in_with_an_earlier_time_than_its_own() {
+fn no_datagram_has_an_earlier_time_than_its_arrival() {
     let (mut a, mut b) = (socket("127.0.0.1"), socket("127.0.0.1"));
     let to = b.local();
     let mut send = |byte| assert_eq!(a.send(&transmit(to, 1, 1), &[byte]).unwrap(), Sent::All);

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_may_not_read_goes_on_from_nothing_but_what_has_its_label() {
+    fn a_client_without_read_permission_resumes_only_under_its_label() {
         let directory = tempfile::tempdir().unwrap();
         let root = Arc::new(OwnedFd::from(std::fs::File::open(directory.path()).unwrap()));
         let cleanups = Cleanups::default();

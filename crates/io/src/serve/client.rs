@@ -583,7 +583,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_attempt_that_nothing_answered_does_not_hide_what_broke_off_the_first() {
+    fn a_second_attempt_without_an_answer_does_not_hide_the_first_error() {
         let connect = |reason| {
             let peer = "host:1".to_owned();
             Error::Connect { peer, wire: Wire::Sealed, reason }

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cancelled_ends() {
+    fn a_cancelled_request_ends() {
         let (_directory, handle) = directory(3);
         let cancel = Cancel::default();
         cancel.cancel();

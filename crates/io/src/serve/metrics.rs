@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_takes_its_time_keeps_none_waiting() {
+    fn a_slow_metrics_reader_keeps_no_other_waiting() {
         let metrics = Metrics::default();
         let address = metrics.answer_on(0).expect("a port");
         let slow: Vec<TcpStream> =

@@ -265,7 +265,7 @@ fn a_client_has_its_unused_share_again_within_seconds() {
 }
 
 #[test]
-fn both_rates_bound_what_is_put_and_what_is_fetched() {
+fn both_rates_bound_uploads_and_downloads() {
     for kind in
         [Kind::Put(8 << 20), Kind::Put(100_000), Kind::Fetch { bytes: 1 << 20, known: true }]
     {

@@ -43,7 +43,7 @@ fn requests() -> Vec<Request> {
 }
 
 #[test]
-fn a_request_is_understood_and_what_follows_is_left() {
+fn a_request_is_parsed_and_the_rest_is_returned() {
     for request in requests() {
         let bytes = [&request.encode()[..], b"rest"].concat();
         assert_eq!(Request::parse(&bytes), Some((request, &b"rest"[..])));

@@ -89,7 +89,7 @@ impl Drop for Host {
 }
 
 #[test]
-fn a_key_that_is_lent_brings_what_was_announced_and_nothing_else_once() {
+fn a_lent_key_allows_one_announced_upload_and_nothing_else() {
     let host = Host::start();
     let (options, cancel) = (options(), Cancel::default());
     let own = host.call(key(1));

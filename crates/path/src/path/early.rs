@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn pie_holds_its_target_by_dropping_what_is_too_much() {
+    fn pie_holds_its_target_by_drops() {
         let (dropped, marked, wait) = overload(EarlyDrop::Pie { target: MS * 15, marks: false });
         assert!((80..=100).contains(&dropped) && marked == 0, "{dropped} {marked}");
         assert!((10..=25).contains(&wait), "{wait} ms");

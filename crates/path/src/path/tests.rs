@@ -297,7 +297,7 @@ fn corruption_flips_one_to_eight_bits() {
 }
 
 #[test]
-fn an_outage_drops_what_leaves_the_link_and_spares_what_left_before() {
+fn an_outage_drops_packets_that_leave_the_link_and_no_earlier_ones() {
     let outage = |at, outage| Change { at: ms(at), outage: Some(outage), ..Change::default() };
     let options = LinkOptions {
         delay: ms(30),

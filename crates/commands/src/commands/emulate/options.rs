@@ -296,7 +296,7 @@ mod tests {
     const MBIT: u64 = 1_000_000;
 
     #[test]
-    fn options_are_written_over_the_scenario() {
+    fn options_replace_values_of_the_scenario() {
         let lte = scenario(&["--scenario", "lte"]);
         assert_eq!((lte.name.as_str(), lte.down.schedule.is_empty()), ("lte", false));
         let both = scenario(&["--scenario", "lte", "--rate", "1Mbit", "--delay", "7ms"]);

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sum_has_only_what_goes_on_at_once() {
+    fn a_sum_has_only_concurrent_attempts() {
         let rates = [(0.0, 10.0, 2.0), (5.0, 15.0, 3.0), (10.0, 20.0, 4.0)];
         let changes = rates.map(|(from, to, rate)| [(from, rate), (to, -rate)]).concat();
         let points = steps(changes);

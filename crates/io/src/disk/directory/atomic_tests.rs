@@ -211,7 +211,7 @@ fn a_publication_that_cannot_be_completed_is_left_alone_until_it_can() {
 }
 
 #[test]
-fn another_transfer_between_takes_nothing_from_what_is_kept() {
+fn another_transfer_in_between_leaves_the_parts_as_they_are() {
     let (from, other) = (source(12, 1), temporary());
     fs::create_dir(other.path().join("t")).expect("made");
     for (name, to) in [("a", 3000), ("b", 10)] {

@@ -119,7 +119,7 @@ fn images(
 }
 
 #[test]
-fn a_file_comes_together_whatever_breaks_off() {
+fn a_file_of_ranges_is_complete_after_any_interruption() {
     let (mut broken, mut spared) = (0, 0);
     for seed in 0..60 {
         let mut dice = Dice(seed);
@@ -207,7 +207,7 @@ fn parts_of_a_range_do_not_count_for_another_file() {
 }
 
 #[test]
-fn a_sender_writes_nothing_beside_its_range() {
+fn data_outside_of_the_range_are_refused() {
     let mut dice = Dice(2);
     let place = Place::new(9000, &mut dice);
     let range = FileRange { offset: 4096, length: 2048, total: 9000 };

@@ -554,7 +554,7 @@ fn a_power_loss_leaves_no_false_claim() {
 }
 
 #[test]
-fn all_or_nothing_has_its_names_whatever_a_loss_of_power_took() {
+fn all_or_nothing_survives_any_power_loss() {
     let seen = worlds(true);
     assert!(seen.all > 10, "{seen:?}");
 }

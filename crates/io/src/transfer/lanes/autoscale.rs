@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_that_bring_something_are_followed_by_more() {
+    fn lanes_with_a_gain_are_followed_by_more() {
         let all = advised(40, (SHORT, true), |_, lanes| lanes as f64);
         assert_eq!(all, [(1, 2), (4, 4), (7, 8)]);
         // Four processors' worth of whatever else it is.
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_that_bring_nothing_are_closed_and_tried_again_ever_more_rarely() {
+    fn lanes_without_a_gain_are_closed_and_retried_ever_more_rarely() {
         let there_and_back = [(1, 2), (6, 1), (26, 2), (31, 1), (71, 2), (76, 1)];
         for speed in [|_, _| 1.0, |_, lanes| 1.0 / lanes as f64] {
             assert_eq!(advised(100, (SHORT, true), speed), there_and_back);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_that_bring_a_little_stay_and_are_the_last_for_that_time() {
+    fn lanes_with_a_small_gain_stay_and_are_the_last_for_a_time() {
         // The path takes no more.
         let speed = |_, lanes: usize| (lanes as f64).min(1.1);
         assert_eq!(advised(30, (SHORT, true), speed), [(1, 2), (26, 4)]);

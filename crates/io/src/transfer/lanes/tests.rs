@@ -14,7 +14,7 @@ use super::*;
 use crate::{Cancel, Destination, Observer, Progress, Rendezvous, Source, Ticket, Warning};
 
 #[test]
-fn as_many_as_both_take() {
+fn lanes_are_as_many_as_both_ends_accept() {
     assert_eq!(from_client_string("netblt receive lanes=4"), Some(4));
     assert_eq!(from_client_string("netblt serve lanes=7"), Some(7));
     assert_eq!(from_client_string("netblt 0.1.0"), None);
@@ -186,12 +186,12 @@ fn comes_and_goes(sender_calls: bool) {
 }
 
 #[test]
-fn a_sender_closes_the_lanes_that_bring_nothing_and_all_arrives() {
+fn a_sender_closes_lanes_without_a_gain_and_all_data_arrive() {
     comes_and_goes(true);
 }
 
 #[test]
-fn a_receiver_closes_the_lanes_that_bring_nothing_and_all_arrives() {
+fn a_receiver_closes_lanes_without_a_gain_and_all_data_arrive() {
     comes_and_goes(false);
 }
 
@@ -214,7 +214,7 @@ fn making(auto: bool, active: bool, left: usize) -> Arc<LaneFactory> {
 }
 
 #[test]
-fn connections_that_share_a_bound_have_so_many_in_all() {
+fn connections_with_a_common_bound_keep_to_it_together() {
     let one = making(true, false, 2);
     let other = one.waking(one.waker.clone());
     let taken = [one.leave(), other.leave()];

@@ -313,7 +313,7 @@ fn the_ends_facts_of_their_hosts_come_first() {
 }
 
 #[test]
-fn a_transfer_of_few_round_trips_or_none_is_limited_by_nothing() {
+fn a_transfer_of_few_round_trips_has_no_limit() {
     let trace = Trace::default();
     let few = Evidence { round_trips: 5.0, source_share: 0.9, ..seen() };
     assert_eq!(decide(&trace, &few), Limit::RoundTrips);
