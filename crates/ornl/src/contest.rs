@@ -1,5 +1,5 @@
-//! The programs, and one run: those of the review by their rules, their packets and their habits,
-//! and ours.
+//! The programs and one run: those of the review with their protocols, packet sizes and I/O, and
+//! NETBLT.
 
 use std::time::Duration;
 
@@ -11,29 +11,30 @@ use netblt_proto::units::Rate;
 use netblt_sim::disk::DiskOptions;
 use netblt_sim::host::{HostOptions, Transfer};
 
-use crate::lab::{CARRIED_BYTES, Lab, Manners};
+use crate::lab::{CARRIED_BYTES, Lab, Behaviour};
 use crate::model::{self, CARD, FRAME_BYTES};
 
 /// Packets of data in a buffer.
 const BUFFER_PACKETS: u32 = 1024;
-/// Data and what our wire has around it.
+/// Data and NETBLT's headers around it.
 const CARRIED_DATAGRAM: u32 = CARRIED_BYTES + 48;
-/// No run takes as long.
+/// Upper bound on the duration of a run.
 const DEADLINE: Duration = Duration::from_secs(600);
 /// The file of section 4.3.2, in bytes.
 pub const FILE_BYTES: u64 = 214_649_928;
 /// QUANTA and iperf keep a given rate: that of iperf's own row, 90.5 Mbit/s of 1,470 bytes, in IP
 /// packets.
 const GIVEN: Rate = Rate::from_bits_per_second(92_200_000);
-/// A TCP's socket buffer as Linux 2.4 had it before tuning.
+/// A TCP's default socket buffer on Linux 2.4.
 const UNTUNED_WINDOW: u64 = 65_536;
 
 /// A program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// Streams of TCP, with Linux 2.4's window law; tuned, or with its own socket buffers.
+    /// Parallel streams of TCP with Linux 2.4's congestion control; tuned, or with default socket
+    /// buffers.
     Tcp {
-        /// How many at once.
+        /// Number of streams.
         streams: u32,
         /// With buffers that do not limit it.
         tuned: bool,
@@ -48,13 +49,13 @@ pub enum Entry {
     Sabul,
     /// Tsunami.
     Tsunami,
-    /// What came after: the same path for those that the review only names.
+    /// Programs that came later, and those that the review only names, on the same path.
     Later(Protocol),
-    /// Ours, without a given rate.
+    /// NETBLT without a given rate.
     Ours,
 }
 
-/// What is carried, and how.
+/// Program and conditions of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trial {
     /// The program.
@@ -65,7 +66,7 @@ pub struct Trial {
     pub loss: bool,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// Bits of data a second, as the program would have reported it.
@@ -80,18 +81,18 @@ pub struct Sample {
     pub sent: u64,
     /// Packets that reached their program.
     pub received: u64,
-    /// Of these, those that were there.
+    /// Duplicates among the packets that reached the program.
     pub duplicates: u64,
-    /// How often everything was requested again (Tsunami's REQUEST_RESTART).
+    /// Number of requests to send everything again (Tsunami's REQUEST_RESTART).
     pub restarts: u64,
-    /// From the first packet to the sender's knowledge that all is there.
+    /// Time from the first packet until the sender knows that all data arrived.
     pub time: Duration,
-    /// What went wrong, if anything.
+    /// First problem, if any.
     pub problem: Option<String>,
 }
 
 impl Entry {
-    /// Its name.
+    /// The program's name.
     pub fn name(self) -> String {
         match self {
             Self::Tcp { streams, tuned } => {
@@ -112,7 +113,7 @@ impl Entry {
         }
     }
 
-    /// The one that a row of the review is of, if it was run there.
+    /// The program of a row of the review, if it is simulated.
     pub fn of(application: &str) -> Option<Self> {
         Some(match application {
             "iperf-tcp-3" => Self::Tcp { streams: 3, tuned: true },
@@ -125,7 +126,7 @@ impl Entry {
         })
     }
 
-    /// Whether the review has rows of it.
+    /// Whether the review has rows of the program.
     pub fn is_reviewed(self) -> bool {
         let untuned = matches!(self, Self::Tcp { streams, tuned } if streams != 3 || !tuned);
         !untuned && !matches!(self, Self::Later(_) | Self::Ours)
@@ -161,18 +162,18 @@ impl Trial {
             Entry::Sabul => (1468, 4),
             Entry::Tsunami if self.file => (1466, 6),
             Entry::Tsunami => (16_384, 6),
-            // Ours has 48 bytes around its data.
+            // NETBLT has 48 bytes around its data.
             Entry::Later(_) | Entry::Ours => (1424, 48),
         }
     }
 
-    /// Packets of data: as many as the program's own row has.
+    /// Packets of data: as many as in the program's own row.
     fn packets(&self) -> u64 {
         let (data, _) = self.packet();
         match self.entry {
             _ if self.file => FILE_BYTES.div_ceil(u64::from(data)),
             Entry::Tcp { streams: 3, tuned: true } => 150_564,
-            // Those that are in no row: 80 MB are enough.
+            // Programs without a row: 80 MB are enough.
             Entry::Tcp { .. } | Entry::Later(_) => 80_000_000_u64.div_ceil(u64::from(data)),
             Entry::Udp => 153_849,
             Entry::Fobs => 136_427,
@@ -184,7 +185,7 @@ impl Trial {
         }
     }
 
-    pub(crate) fn manners(&self, wire_bytes: u32) -> Manners {
+    pub(crate) fn behaviour(&self, wire_bytes: u32) -> Behaviour {
         let (data, _) = self.packet();
         let overruns = matches!(self.entry, Entry::Sabul | Entry::Tcp { .. });
         // "blocksize controls not only the size of the blocks sent but also the size of the file
@@ -198,10 +199,10 @@ impl Trial {
             (FOBS_CHUNK_BUFFERS, model::DISK.time_for(bytes))
         });
         let full_card_mark = matches!(self.entry, Entry::Tcp { .. });
-        Manners { wire_bytes, overruns, full_card_mark, write, chunk }
+        Behaviour { wire_bytes, overruns, full_card_mark, write, chunk }
     }
 
-    /// One run.
+    /// Runs it once.
     pub fn run(&self, seed: u64) -> Sample {
         match self.entry {
             Entry::Udp => self.blast(seed),
@@ -222,7 +223,7 @@ impl Trial {
         }
         let mut lab = Lab::new(there, model::link(self.loss, 1), seed, DEADLINE);
         let packets = self.packets();
-        // Each stream has enough for all: iperf ends by the clock and not by the byte.
+        // Each stream has enough data for all: iperf ends by time and not by size.
         let bytes = packets * u64::from(CARRIED_BYTES);
         if streams > 1 {
             lab.until(packets);
@@ -231,7 +232,7 @@ impl Trial {
             let host = |role| self.host(role, wire_bytes - fragments * FRAME_BYTES, packets);
             let seed = seed * 100 + u64::from(stream);
             let transfer = Transfer { seed, bytes, at_least_one: false, have: 0, greets: true };
-            lab.add(transfer, host(Role::Sender), host(Role::Receiver), self.manners(wire_bytes));
+            lab.add(transfer, host(Role::Sender), host(Role::Receiver), self.behaviour(wire_bytes));
         }
         let (runs, lost) = lab.run();
         let mut sample = Sample::default();
@@ -250,7 +251,7 @@ impl Trial {
         }
         sample.really_lost = lost;
         sample.lost = match self.entry {
-            // It counts a loss twice: at once, and in the next tabulation.
+            // The program counts a loss twice: at once, and in the next tabulation.
             Entry::Sabul => sample.lost * 2,
             _ => sample.really_lost,
         };
@@ -274,17 +275,17 @@ impl Trial {
         config.buffer_bytes = BUFFER_PACKETS * CARRIED_BYTES;
         config.table_bytes = 0;
         config.datagram_bytes = CARRIED_DATAGRAM;
-        // What a packet stands for counts in rates, though it is not carried.
+        // Rates count the modelled size of a packet, not the simulated one.
         config.overhead_bytes = ip_bytes - CARRIED_DATAGRAM;
         config.policy = self.entry.policy();
         let all = u32::try_from(packets.div_ceil(u64::from(BUFFER_PACKETS))).unwrap_or(u32::MAX);
-        config.max_outstanding = match self.manners(0).chunk {
+        config.max_outstanding = match self.behaviour(0).chunk {
             Some((buffers, _)) => u32::try_from(buffers).unwrap_or(u32::MAX),
             None if self.entry == Entry::Ours => config.max_outstanding,
             None => all.max(1),
         };
         let mut host = HostOptions::new(config);
-        if self.file && self.manners(0).chunk.is_none() {
+        if self.file && self.behaviour(0).chunk.is_none() {
             let (data, _) = self.packet();
             let rate = model::DISK.scaled(u64::from(CARRIED_BYTES), u64::from(data));
             host.disk =
@@ -327,10 +328,10 @@ impl Trial {
     }
 }
 
-/// FOBS's chunk of 71,527 packets, in our buffers.
+/// FOBS's chunk of 71,527 packets, in NETBLT's buffers.
 const FOBS_CHUNK_BUFFERS: u64 = 70;
 
-/// What the link carries at best of our packets, which are an Ethernet's.
+/// Most that the link can carry of NETBLT's packets, which fill an Ethernet frame.
 pub fn best(loss: bool) -> Rate {
     let (data, header) = Trial { entry: Entry::Ours, file: false, loss }.packet();
     let (_, wire_bytes) = model::on_wire(data + header);

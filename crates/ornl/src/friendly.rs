@@ -1,9 +1,10 @@
-//! Two flows between hosts of their own, over one router: what each program leaves to a TCP beside
-//! it, as the review defines friendliness ("A protocol P is TCP friendly if the coexisting TCP
-//! connections share approximately the same amount of bandwidth as if P is a TCP connection").
+//! TCP friendliness: two flows between separate hosts over one router, and the share that each
+//! program leaves to a TCP, as the review defines it ("A protocol P is TCP friendly if the
+//! coexisting TCP connections share approximately the same amount of bandwidth as if P is a TCP
+//! connection").
 //!
 //! The hosts and their cards are those of every row. The review names no router and no queue, so
-//! what [`Shared`] says of them is assumed. Nothing is lost at random.
+//! the figures of [`Shared`] are assumptions. There is no random loss.
 
 use std::time::Duration;
 
@@ -17,35 +18,36 @@ use crate::contest::{Entry, Trial};
 use crate::lab::{CARRIED_BYTES, Lab};
 use crate::model::{self, FRAME_BYTES, LINK, ROUND_TRIP};
 
-/// How long both flows last.
+/// Duration of both flows.
 pub const LASTS: Duration = Duration::from_secs(60);
-/// Since when they are measured: both have found their rates by then.
+/// Start of the measurement: both flows have settled by then.
 pub const SETTLED: Duration = Duration::from_secs(10);
-/// One run of each: without random loss the seed decides next to nothing.
+/// One run of each: without random loss the seed has almost no effect.
 const SEED: u64 = 1;
 
-/// What two flows share.
+/// The bottleneck that two flows share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shared {
-    /// What the router's link carries, frames included.
+    /// Rate of the router's link, frames included.
     pub rate: Rate,
-    /// There and back without queue.
+    /// Round-trip time without queue.
     pub round_trip: Duration,
-    /// The router's queue, in quarters of a product of both.
+    /// The router's queue, in quarters of the bandwidth-delay product.
     pub quarters: u64,
-    /// It has a policer instead, with a bucket of so many bytes, which lets nothing wait.
+    /// A policer in place of the queue, with a bucket of so many bytes; no packet waits.
     pub bucket_bytes: Option<u64>,
 }
 
 impl Shared {
-    /// The review's network, with a queue of one product.
+    /// The review's network, with a queue of one bandwidth-delay product.
     pub const REVIEW: Self =
         Self { rate: LINK, round_trip: ROUND_TRIP, quarters: 4, bucket_bytes: None };
 
-    /// A path that is slower than every card, with a queue of a quarter, one, and four products.
+    /// A path that is slower than every card, with a queue of a quarter, one, and four
+    /// bandwidth-delay products.
     pub const NEIGHBOURS: [Self; 3] = [Self::narrow(1), Self::narrow(4), Self::narrow(16)];
 
-    /// The same path, with another queue.
+    /// The same path with another queue.
     pub const fn narrow(quarters: u64) -> Self {
         let rate = Rate::from_bits_per_second(50_000_000);
         Self { rate, round_trip: Duration::from_millis(40), quarters, bucket_bytes: None }
@@ -73,46 +75,46 @@ impl Shared {
     }
 }
 
-/// Two flows, and what they share.
+/// Two flows over one bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pairing {
     /// The program under test.
     pub entry: Entry,
     /// The program beside it.
     pub beside: Entry,
-    /// What they share.
+    /// The bottleneck.
     pub shared: Shared,
-    /// By how much the first one's round trip is longer.
+    /// By how much the first flow's round trip is longer.
     pub farther: Duration,
-    /// How much later the second one begins.
+    /// How much later the second flow begins.
     pub later: Duration,
 }
 
 /// Bits of data a second of each flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
-    /// Of the one that is looked at.
+    /// The program under test.
     pub own: u64,
-    /// Of the one beside it.
+    /// The program beside it.
     pub beside: u64,
-    /// What went wrong, if anything.
+    /// First problem, if any.
     pub problem: Option<String>,
 }
 
 impl Shares {
-    /// The first one's part of both, in tenths of a per cent.
+    /// The first flow's share of the total, in tenths of a per cent.
     pub fn part(&self) -> u64 {
         self.own * 1000 / (self.own + self.beside).max(1)
     }
 }
 
 impl Pairing {
-    /// Two that begin at once, and are as far away.
+    /// Two flows that begin at once, with equal round-trip times.
     pub fn new(entry: Entry, beside: Entry, shared: Shared) -> Self {
         Self { entry, beside, shared, farther: Duration::ZERO, later: Duration::ZERO }
     }
 
-    /// Both flows, from memory.
+    /// Runs both flows, from memory.
     pub fn run(&self) -> Shares {
         let lasts = LASTS + self.later;
         let mut lab = Lab::new(self.shared.there(), self.shared.back(), SEED, lasts);
@@ -143,14 +145,14 @@ impl Pairing {
         let bytes = packets * u64::from(CARRIED_BYTES);
         let transfer = Transfer { seed, bytes, at_least_one: false, have: 0, greets: true };
         let host = |role| trial.host(role, wire_bytes - fragments * FRAME_BYTES, packets);
-        let mut manners = trial.manners(wire_bytes);
-        // A TCP waits for its card here; the queue that matters is the router's.
+        let mut behaviour = trial.behaviour(wire_bytes);
+        // A TCP waits for its card here; the relevant queue is the router's.
         if let Entry::Tcp { .. } = entry {
-            (manners.overruns, manners.full_card_mark) = (false, false);
+            (behaviour.overruns, behaviour.full_card_mark) = (false, false);
         }
         let starts_at = if first { Duration::ZERO } else { self.later };
         let sender = HostOptions { starts_at, ..host(Role::Sender) };
-        lab.add(transfer, sender, host(Role::Receiver), manners);
+        lab.add(transfer, sender, host(Role::Receiver), behaviour);
         let delay = if first { self.farther } else { Duration::ZERO };
         let card = LinkOptions { delay, ..model::link(false, fragments) };
         lab.own_card(card, seed);
@@ -161,7 +163,7 @@ const fn trial(entry: Entry) -> Trial {
     Trial { entry, file: false, loss: false }
 }
 
-/// The TCPs that everyone is put beside: the review's own, of Linux 2.4, and today's.
+/// The TCPs that each program is tested beside: the review's own, of Linux 2.4, and a current one.
 pub const TCPS: [Entry; 2] =
     [Entry::Tcp { streams: 1, tuned: true }, Entry::Later(Protocol::Cubic)];
 
@@ -170,13 +172,14 @@ pub const TCPS: [Entry; 2] =
 pub struct Friendliness {
     /// The program.
     pub entry: Entry,
-    /// Beside each.
+    /// The result beside each.
     pub shares: [Shares; 2],
-    /// What each TCP has, of what it has beside another like itself; in per cent, rounded.
+    /// Throughput of each TCP relative to its throughput beside another TCP of its kind; in per
+    /// cent, rounded.
     pub left: [u64; 2],
 }
 
-/// Everyone beside a TCP, on [`Shared::REVIEW`]; the TCPs themselves come first.
+/// Each program beside a TCP, on [`Shared::REVIEW`]; the TCPs themselves come first.
 pub fn friendliness(threads: usize) -> Vec<Friendliness> {
     let entries = [
         TCPS[0],
@@ -198,7 +201,7 @@ pub fn friendliness(threads: usize) -> Vec<Friendliness> {
     let mut shares = parallel::map(&jobs, threads, Pairing::run).into_iter();
     let mut next = || [shares.next().unwrap_or_default(), shares.next().unwrap_or_default()];
     let all: Vec<(Entry, [Shares; 2])> = entries.map(|entry| (entry, next())).into();
-    // As if it were a TCP: what each of them has beside its like.
+    // The reference: each TCP's throughput beside another of its kind.
     let alike = [0, 1].map(|tcp: usize| all[tcp].1[tcp].beside.max(1));
     let left = |shares: &[Shares; 2]| {
         [0, 1].map(|tcp: usize| (shares[tcp].beside * 100 + alike[tcp] / 2) / alike[tcp])
@@ -208,18 +211,18 @@ pub fn friendliness(threads: usize) -> Vec<Friendliness> {
         .collect()
 }
 
-/// One pair of neighbours with each queue of [`Shared::NEIGHBOURS`].
+/// Two programs side by side with each queue of [`Shared::NEIGHBOURS`].
 #[derive(Clone, Debug)]
 pub struct Neighbours {
     /// The program.
     pub entry: Entry,
     /// The program beside it.
     pub beside: Entry,
-    /// With each queue.
+    /// The result with each queue.
     pub shares: [Shares; 3],
 }
 
-/// Ours beside TCPs and itself on a narrow path, and TCPs beside each other there.
+/// NETBLT beside TCPs and beside itself on a slow path, and TCPs beside each other there.
 pub fn neighbours(threads: usize) -> Vec<Neighbours> {
     let pairs = [
         (Entry::Ours, TCPS[1]),

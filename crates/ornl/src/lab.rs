@@ -1,9 +1,9 @@
-//! The loop over pairs of hosts that share a card at each end and the network between: a clock that
-//! jumps, as in [`netblt_sim::world`].
+//! Event loop over pairs of hosts that share a network card at each end and the network between
+//! them, in virtual time as in [`netblt_sim::world`].
 //!
-//! A processor does one thing at a time: it hears a packet, or sends one, or lets its machine and
-//! client think, which takes no time. What the programs carried is not carried here: a packet of
-//! data has [`CARRIED_BYTES`], and counts, in rates and on the wire, for what it stands for.
+//! A processor does one thing at a time: it receives a packet, sends one, or runs its machine and
+//! client, which takes no time. The programs' data are not simulated: a packet of data has
+//! [`CARRIED_BYTES`] and counts, in rates and on the wire, as the size it models.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,40 +18,41 @@ use netblt_sim::host::{Host, HostOptions, Transfer};
 use netblt_sim::side::{Pair, Side};
 
 use crate::model::{
-    FRAME_BYTES, FULL_CARD, HANDLING, HEADER_BYTES, RECEIVE_BUFFER, RING, ROUND_TRIP, SEND_BUFFER,
+    FRAME_BYTES, FULL_CARD, PACKET_CPU_TIME, HEADER_BYTES, RECEIVE_BUFFER, RING, ROUND_TRIP, SEND_BUFFER,
 };
 
-/// Data in a packet of data, whatever it stands for.
+/// Data bytes in a simulated packet of data, whatever size it models.
 pub(crate) const CARRIED_BYTES: u32 = 128;
-/// Steps of one world at most.
+/// Limit on the steps of one world.
 const MAX_STEPS: u64 = 50_000_000;
-/// Rounds between machine and client at one time before that counts as going round in circles.
+/// Limit on rounds between machine and client at one instant; more is a livelock.
 const MAX_ROUNDS: u32 = 1000;
-/// A sender that has to wait for its card looks again after this: about a packet's time.
-const LOOK_AGAIN: Duration = Duration::from_micros(120);
+/// Poll interval of a sender that waits for its card: about a packet's time.
+const CARD_POLL_INTERVAL: Duration = Duration::from_micros(120);
 
-/// What a program does besides its protocol.
+/// A program's behaviour apart from its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Manners {
-    /// Bytes of a packet of data on the wire, frames and fragments included.
+pub(crate) struct Behaviour {
+    /// Size of a packet of data on the wire, frames and fragments included.
     pub(crate) wire_bytes: u32,
-    /// It does not wait for its card: what finds no room there is lost.
+    /// The program does not wait for its card: a packet that finds no room there is lost.
     pub(crate) overruns: bool,
-    /// Its host notifies it when its card has no room, as Linux notifies TCP. Here a mark on the
-    /// packet that found no room stands for that. The notified sender slows down, and that shows a
-    /// round trip later, so only then another one is notified.
+    /// The host notifies the program when its card has no room, as Linux notifies TCP. Modelled by
+    /// a mark on the packet that found no room. The notified sender slows down, which takes effect
+    /// a round trip later, so there is at most one notification in a round trip.
     pub(crate) full_card_mark: bool,
-    /// What each new packet takes to be written, where packets are written one by one.
+    /// Time to write each new packet, where packets are written one by one.
     pub(crate) write: Duration,
-    /// It reads and writes so many buffers at once, for so long, and does nothing else meanwhile.
+    /// Buffers read or written at once, and the time it takes; the program does nothing else
+    /// meanwhile.
     pub(crate) chunk: Option<(u64, Duration)>,
 }
 
-/// A packet under way.
+/// A packet in transit.
 #[derive(Clone, Debug)]
 struct Packet {
     pair: usize,
-    /// What it is on the wire beyond its bytes.
+    /// Bytes on the wire beyond the packet's own.
     overhead: u32,
     bytes: Vec<u8>,
 }
@@ -64,45 +65,45 @@ impl Payload for Packet {
     fn flip_bit(&mut self, _bit: usize) {}
 }
 
-/// What became of one connection.
+/// Result of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// What went wrong, if anything.
+    /// First problem, if any.
     pub(crate) problem: Option<String>,
-    /// From the sender's start to its success.
+    /// Time from the sender's start to its success.
     pub(crate) time: Duration,
     pub(crate) sent: Stats,
     pub(crate) received: Stats,
-    /// New packets of data that came while [`Lab::measure`] looked.
+    /// New packets of data received in the window of [`Lab::measure`].
     pub(crate) measured: u64,
 }
 
 /// A host with its processor and its sockets.
 struct Station {
     host: Host,
-    manners: Manners,
-    /// Its processor is busy until then.
+    behaviour: Behaviour,
+    /// Until when the processor is busy.
     busy: Instant,
     to_send: VecDeque<Vec<u8>>,
     arrived: VecDeque<(Vec<u8>, Option<Ecn>)>,
-    /// Its client does not get to work before: it reads or writes a chunk.
+    /// Until when the client is blocked by reading or writing a chunk.
     held: Option<Instant>,
     filled: u64,
-    /// When everything that came will have been written.
+    /// When all data received so far will have been written.
     written: Instant,
-    /// A packet was handled, and the machine has something to send: that goes next.
+    /// A packet was handled and the machine has something to send, which goes next.
     answers: bool,
-    /// Its machine or its client has something to do then.
+    /// When the machine or the client is due next.
     wake: Instant,
     started: bool,
     over: bool,
 }
 
 impl Station {
-    fn new(side: Side, options: HostOptions, transfer: Transfer, manners: Manners) -> Self {
+    fn new(side: Side, options: HostOptions, transfer: Transfer, behaviour: Behaviour) -> Self {
         Self {
             host: Host::new(side, options, transfer),
-            manners,
+            behaviour,
             busy: Instant::EPOCH,
             to_send: VecDeque::new(),
             arrived: VecDeque::new(),
@@ -116,7 +117,7 @@ impl Station {
         }
     }
 
-    /// Its program is started, if its time has come.
+    /// Starts the program when its start time is reached.
     fn start(&mut self, now: Instant, oracle: &mut Oracle) {
         if self.started || now < Instant::EPOCH + self.host.options().starts_at {
             return;
@@ -128,15 +129,15 @@ impl Station {
         }
     }
 
-    /// When it has something to do.
+    /// When the host is due next.
     fn next(&self) -> Instant {
         let idle = self.arrived.is_empty() && self.to_send.is_empty();
         let wake = if idle { self.wake } else { Instant::EPOCH };
         self.busy.max(wake)
     }
 
-    /// Does what there is to do at `now`, one packet at most; what leaves is answered. Neither
-    /// direction starves the other.
+    /// Handles at most one packet at `now`; returns a packet that leaves. Neither direction starves
+    /// the other.
     fn work(&mut self, now: Instant, waiting: u64, oracle: &mut Oracle) -> Option<Vec<u8>> {
         self.start(now, oracle);
         let receives = !self.arrived.is_empty() && !std::mem::take(&mut self.answers);
@@ -151,39 +152,39 @@ impl Station {
             self.rewake(now);
         }
         if self.must_wait(waiting) {
-            self.busy = now + LOOK_AGAIN;
+            self.busy = now + CARD_POLL_INTERVAL;
             return None;
         }
         let bytes = self.to_send.pop_front()?;
-        self.busy = now + HANDLING;
+        self.busy = now + PACKET_CPU_TIME;
         Some(bytes)
     }
 
     fn hear(&mut self, now: Instant, oracle: &mut Oracle) {
         let Some((mut bytes, ecn)) = self.arrived.pop_front() else { return };
         let from = self.host.side.other().address();
-        let writes = is_data(&bytes) && !self.manners.write.is_zero();
+        let writes = is_data(&bytes) && !self.behaviour.write.is_zero();
         let Some(endpoint) = &mut self.host.endpoint else { return };
         let before = if writes { endpoint.stats(now).data_packets_received } else { 0 };
         let datagram = Datagram { from, local: None, reception: ecn.into(), bytes: &mut bytes };
         endpoint.handle_datagram(now, datagram);
         let new = writes && endpoint.stats(now).data_packets_received > before;
-        self.busy = now + HANDLING;
+        self.busy = now + PACKET_CPU_TIME;
         if new {
-            // Another thread writes, and when its ring is full this one waits for a place.
-            self.written = self.written.max(now) + self.manners.write;
-            self.busy = self.busy.max(self.written.before(self.manners.write * RING));
+            // Another thread writes; when its ring is full, this thread waits for a slot.
+            self.written = self.written.max(now) + self.behaviour.write;
+            self.busy = self.busy.max(self.written.before(self.behaviour.write * RING));
         }
         self.think(now, oracle);
         self.answers = self.wake <= now;
     }
 
-    /// Whether a program that waits for its card has to: so much waits there.
+    /// Whether a program that waits for its card has to wait: `waiting` bytes are queued there.
     fn must_wait(&self, waiting: u64) -> bool {
-        !self.manners.overruns && waiting >= SEND_BUFFER
+        !self.behaviour.overruns && waiting >= SEND_BUFFER
     }
 
-    /// The machine's timers and its client.
+    /// Runs the machine's timers and its client.
     fn think(&mut self, now: Instant, oracle: &mut Oracle) {
         for _ in 0..MAX_ROUNDS {
             self.held.take_if(|until| *until <= now);
@@ -224,9 +225,9 @@ impl Station {
         any
     }
 
-    /// A chunk begins to be read, or to be written.
+    /// Begins to read or write a chunk.
     fn note_chunk(&mut self, now: Instant, event: &Event) {
-        let Some((buffers, takes)) = self.manners.chunk else { return };
+        let Some((buffers, takes)) = self.behaviour.chunk else { return };
         let whole = match event {
             Event::Wanted(number) => number.0 % buffers == 1,
             Event::Filled(..) => {
@@ -250,23 +251,23 @@ impl Station {
     }
 }
 
-/// The hosts and what lies between them.
+/// The hosts and the network between them.
 pub(crate) struct Lab {
     now: Instant,
     stations: Vec<[Station; 2]>,
     oracles: Vec<Oracle>,
     paths: Pair<Path<Packet>>,
-    /// The card of each sender that has one to itself; what leaves it comes to `paths`.
+    /// The card of each sender that has its own; its output goes to `paths`.
     cards: Vec<Option<Path<Packet>>>,
-    /// What had come to each receiver when it was time to look.
+    /// Packets received by each receiver when the measurement began.
     looked: Option<Vec<u64>>,
     look: Instant,
-    /// Data packets that left, and that arrived and found room.
+    /// Data packets sent, and data packets that arrived and found room.
     left: u64,
     come: u64,
-    /// When a card was full and said so.
+    /// When a card last reported that it was full.
     marked: Instant,
-    /// All is over when so many packets of data have come.
+    /// The run ends after so many packets of data were received.
     enough: u64,
     deadline: Instant,
 }
@@ -300,13 +301,13 @@ impl Lab {
         transfer: Transfer,
         sender: HostOptions,
         receiver: HostOptions,
-        manners: Manners,
+        behaviour: Behaviour,
     ) {
         let configs: Pair<&Config> = Pair([&sender.config, &receiver.config]);
         let mut oracle = Oracle::new(configs);
         let mut pair = [
-            Station::new(Side::Active, sender, transfer, manners),
-            Station::new(Side::Passive, receiver, transfer, manners),
+            Station::new(Side::Active, sender, transfer, behaviour),
+            Station::new(Side::Passive, receiver, transfer, behaviour),
         ];
         for station in pair.iter_mut().rev() {
             station.wake = Instant::EPOCH + station.host.options().starts_at;
@@ -317,25 +318,25 @@ impl Lab {
         self.cards.push(None);
     }
 
-    /// Gives the sender that was added last a card to itself before the network.
+    /// Gives the sender that was added last a card of its own before the network.
     pub(crate) fn own_card(&mut self, card: LinkOptions, seed: u64) {
         if let Some(last) = self.cards.last_mut() {
             *last = Some(Path::new(card, seed, "card"));
         }
     }
 
-    /// Counts what arrives from then on until the deadline, before which no transfer finishes.
+    /// Counts arrivals from then on until the deadline, before which no transfer finishes.
     pub(crate) fn measure(&mut self, from: Duration) {
         self.look = Instant::EPOCH + from;
     }
 
-    /// All is over when so many packets of data have come, on all connections together.
+    /// Ends the run after so many packets of data were received, on all connections together.
     pub(crate) fn until(&mut self, packets: u64) {
         self.enough = packets;
     }
 
-    /// Runs until every connection is over, or the deadline; and how many of the sender's packets
-    /// did not reach their program.
+    /// Runs until every connection is over, or the deadline. Returns also how many of the sender's
+    /// packets did not reach their program.
     pub(crate) fn run(mut self) -> (Vec<Run>, u64) {
         for _ in 0..MAX_STEPS {
             self.serve();
@@ -356,7 +357,7 @@ impl Lab {
         self.conclude()
     }
 
-    /// New packets of data that have come to each receiver.
+    /// New packets of data received by each receiver.
     fn arrivals(&mut self) -> Vec<u64> {
         let now = self.now;
         let of = |[_, receiver]: &mut [Station; 2]| {
@@ -366,7 +367,7 @@ impl Lab {
         self.stations.iter_mut().map(of).collect()
     }
 
-    /// Runs each host whose time has come.
+    /// Runs each host that is due.
     fn serve(&mut self) {
         for pair in 0..self.stations.len() {
             for side in Side::BOTH {
@@ -385,10 +386,10 @@ impl Lab {
                     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
                     self.left += u64::from(is_data(&bytes));
                     let overhead = match is_data(&bytes) {
-                        true => station.manners.wire_bytes.saturating_sub(len),
+                        true => station.behaviour.wire_bytes.saturating_sub(len),
                         false => HEADER_BYTES + FRAME_BYTES,
                     };
-                    let full = station.manners.full_card_mark && waiting >= FULL_CARD;
+                    let full = station.behaviour.full_card_mark && waiting >= FULL_CARD;
                     let ecn = (full && self.marked + ROUND_TRIP <= self.now).then_some(Ecn::Ce);
                     if ecn.is_some() {
                         self.marked = self.now;
@@ -445,7 +446,7 @@ impl Lab {
             }
         });
         let runs = runs.collect();
-        // What is still under way is not lost.
+        // Packets still in transit are not lost.
         while let Some(at) = self.paths[Side::Active].next() {
             while let Some(delivery) = self.paths[Side::Active].pop(at) {
                 self.come += u64::from(is_data(&delivery.payload.bytes));

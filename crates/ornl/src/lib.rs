@@ -6,8 +6,8 @@
 //! * `lab`: the loop that drives pairs of such hosts over one card and one network, with the real
 //!   [`netblt_proto::endpoint::Endpoint`] and the client and oracle of the virtual world;
 //! * [`contest`]: the programs, and one run;
-//! * [`friendly`]: two of them over one router, and what each leaves to a TCP;
-//! * [`report`]: every row beside its run; [`page`]: the same as text and as HTML.
+//! * [`friendly`]: two of them over one router, and the share each leaves to a TCP;
+//! * [`report`]: every row beside its run; [`page`]: the report as text and as HTML.
 
 #![forbid(unsafe_code)]
 

@@ -7,10 +7,10 @@ use netblt_path::rng::Probability;
 use netblt_path::{LinkOptions, QueueLimit};
 use netblt_proto::units::Rate;
 
-/// What "a 100Mbs Network Interface card" puts on the wire: the most that any row shows, iperf's
-/// 90.5 Mbit/s of 1,470 bytes with the frames around them.
+/// Rate of "a 100Mbs Network Interface card" on the wire: the most in any row, iperf's 90.5 Mbit/s
+/// of 1,470 bytes with the frames around them.
 pub(crate) const LINK: Rate = Rate::from_bits_per_second(94_600_000);
-/// What the hosts say that it is.
+/// The same as the hosts report it.
 pub(crate) const CARD: Rate = Rate::from_bits_per_second(100_000_000);
 /// Preamble, Ethernet header, checksum and gap around each IP packet.
 pub(crate) const FRAME_BYTES: u32 = 38;
@@ -24,28 +24,28 @@ const IP_BYTES: u32 = 20;
 const CARD_QUEUE: u32 = 100;
 /// The same in bytes of full packets, with their frames.
 pub(crate) const FULL_CARD: u64 = CARD_QUEUE as u64 * (ETHERNET_BYTES + FRAME_BYTES) as u64;
-/// Bytes that a program may have waiting there before it has to wait itself: a socket's send buffer
-/// as Linux 2.4 had it by default.
+/// Bytes that a program may have queued there before it has to wait: the default send buffer of a
+/// socket on Linux 2.4.
 pub(crate) const SEND_BUFFER: u64 = 65_536;
-/// Packets that wait for a program: a socket's receive buffer of the same size, in which a full
-/// packet takes 2 kB.
+/// Packets queued for a program: a receive buffer of the same size, in which a full packet takes 2
+/// kB.
 pub(crate) const RECEIVE_BUFFER: usize = 32;
-/// "--delay 35.000" each way, and what is left of the 70.6 ms that ping saw.
+/// "--delay 35.000" each way, and the rest of the 70.6 ms that ping measured.
 pub(crate) const DELAY: Duration = Duration::from_micros(35_300);
-/// There and back.
+/// Round-trip time.
 pub(crate) const ROUND_TRIP: Duration = Duration::from_micros(70_600);
 /// "--drop 0.0107" each way, in per cent.
 const DROP: Probability = Probability::from_ppb(107_000);
-/// What a packet takes of a processor, sent or received: fitted to what SABUL's sender, which keeps
-/// it busy, put on its card beyond what that could carry.
-pub(crate) const HANDLING: Duration = Duration::from_micros(105);
-/// What a write takes, however small (fseek and fwrite): fitted to Tsunami's file, written in
+/// Processor time for a packet sent or received: fitted to the rate of SABUL's sender, which keeps
+/// the processor busy, onto a card that could carry more.
+pub(crate) const PACKET_CPU_TIME: Duration = Duration::from_micros(105);
+/// Time of a write, whatever its size (fseek and fwrite): fitted to Tsunami's file, written in
 /// blocks of 1,466 bytes.
 pub(crate) const WRITE: Duration = Duration::from_micros(330);
 /// Blocks that wait in Tsunami's ring to be written: `MAX_BLOCKS_QUEUED` in its client. "The
 /// message 'FULL! -- ring_reserve() blocking' also appeared at the client regularly" (section 6).
 pub(crate) const RING: u32 = 4096;
-/// How fast the hosts' disks, that is to say their caches, take and give bytes.
+/// Rate at which the hosts' disks, that is their caches, read and write.
 pub(crate) const DISK: Rate = Rate::from_bytes_per_second(100_000_000);
 
 /// One direction between the hosts, for datagrams of so many fragments.
@@ -54,7 +54,7 @@ pub(crate) fn link(loss: bool, fragments: u32) -> LinkOptions {
         rate: Some(LINK),
         delay: DELAY,
         loss: match loss {
-            // One lost fragment loses them all.
+            // One lost fragment loses the whole datagram.
             true => Probability::from_ppb(DROP.ppb() * fragments),
             false => Probability::NEVER,
         },
@@ -63,13 +63,13 @@ pub(crate) fn link(loss: bool, fragments: u32) -> LinkOptions {
     }
 }
 
-/// The same for a sender that is notified when its card has no room: Linux 2.4 enters "congestion
-/// window reduced" then, and loses nothing.
+/// The same for a sender that is notified when its card has no room: Linux 2.4 then enters
+/// "congestion window reduced" and loses nothing.
 pub(crate) fn with_full_card_mark(link: LinkOptions) -> LinkOptions {
     LinkOptions { queue: QueueLimit::Unlimited, ..link }
 }
 
-/// How many IP packets a datagram becomes, and what they are on the wire.
+/// Number of IP packets of a datagram, and their bytes on the wire.
 pub(crate) fn on_wire(datagram_bytes: u32) -> (u32, u32) {
     let room = ETHERNET_BYTES - IP_BYTES;
     let fragments = (datagram_bytes + HEADER_BYTES - IP_BYTES).div_ceil(room).max(1);

@@ -1,4 +1,4 @@
-//! The report for people: text, and one HTML page that needs nothing else. Floats are for showing.
+//! The report as text and as one self-contained HTML page. Floats are used for display only.
 
 mod friendly;
 
@@ -54,7 +54,7 @@ fn line(compared: &Compared) -> String {
     )
 }
 
-/// How near the rates are.
+/// How close the rates are.
 fn in_short(tables: &[Table]) -> String {
     let errors = tables.iter().flat_map(|table| &table.rows).filter_map(Compared::error);
     let errors: Vec<i64> = errors.map(i64::abs).collect();
@@ -67,7 +67,7 @@ fn in_short(tables: &[Table]) -> String {
     )
 }
 
-/// The tables and their plots as one page: no script, no font, no picture from elsewhere.
+/// The tables and their plots as one self-contained page: no script, no font, no external image.
 pub fn html(tables: &[Table], beside: &[Friendliness], neighbours: &[Neighbours]) -> String {
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\">\n\
@@ -99,7 +99,7 @@ pub fn html(tables: &[Table], beside: &[Friendliness], neighbours: &[Neighbours]
     out + "</html>\n"
 }
 
-/// What the signs mean.
+/// The legend.
 const LEGEND: &str = concat!(
     "<div class=\"legend\">\n<span><svg viewBox=\"0 0 16 12\">",
     "<circle class=\"axis\" cx=\"8\" cy=\"6\" r=\"4.5\"/></svg>hollow: ORNL's row</span>\n",
@@ -180,7 +180,7 @@ fn published(row: Option<&Row>) -> [Option<u64>; 5] {
     [row.lost, row.resent, row.sent, row.received, row.duplicates]
 }
 
-/// The rows that were measured over the Internet, as published: that path is not known.
+/// The rows that were measured over the Internet, as published: that path is not modelled.
 fn elsewhere() -> String {
     let mut out = String::from(
         "<h2>Over the Internet</h2>\n<p>From Oak Ridge to Berkeley and to CERN, as published: what \

@@ -1,4 +1,4 @@
-//! Every row of the review beside its run, and those that it does not have on the same path.
+//! Every row of the review beside its simulated run, and programs without a row on the same path.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use netblt_sim::parallel;
 use crate::contest::{Entry, Sample, Trial, best};
 use crate::rows::{Row, rows};
 
-/// Where packets are dropped a row of the review, and ours, is the mean of these seeds, and any
-/// other run is that of the first; elsewhere they are all the same.
+/// Seeds. With random loss, a review row and a NETBLT row are the mean over all of them, any other
+/// row is the run of the first; without loss all seeds give the same.
 pub const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
-/// How far a rate may be from the published one, in tenths of a per cent.
+/// Tolerance of a rate against the published one, in tenths of a per cent.
 pub const TOLERANCE: i64 = 100;
 
 /// The three conditions of section 4.3: from memory, the same with packets dropped, and files.
@@ -41,7 +41,7 @@ impl Setting {
     }
 }
 
-/// A run, and the row that it stands beside, if the review has one.
+/// A run, and the row of the review that it is compared with, if there is one.
 #[derive(Clone, Debug)]
 pub struct Compared {
     /// The row.
@@ -53,20 +53,21 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// How far its rate is from the published one, in tenths of a per cent, rounded.
+    /// Error of the rate against the published one, in tenths of a per cent, rounded.
     pub fn error(&self) -> Option<i64> {
         let theirs = self.row.as_ref()?.bits_per_second as i64;
         let over = (self.sample.bits_per_second as i64 - theirs) * 1000;
         Some((over + over.signum() * (theirs / 2)) / theirs.max(1))
     }
 
-    /// Its rate of what the link could carry of our packets, in tenths of a per cent.
+    /// The rate relative to the most that the link could carry of NETBLT's packets, in tenths of a
+    /// per cent.
     pub fn of_best(&self) -> u64 {
         self.sample.bits_per_second * 1000 / best(self.trial.loss).bits_per_second().max(1)
     }
 }
 
-/// One condition: the rows of the review in its order, then those that it does not have.
+/// One condition: the rows of the review in its order, then the programs without a row.
 #[derive(Clone, Debug)]
 pub struct Table {
     /// The condition.
@@ -75,7 +76,7 @@ pub struct Table {
     pub rows: Vec<Compared>,
 }
 
-/// All that is run, on `threads` threads.
+/// Runs everything, on `threads` threads.
 pub fn tables(threads: usize) -> Vec<Table> {
     let all: Vec<(Option<Row>, Trial)> = Setting::ALL.into_iter().flat_map(trials).collect();
     let jobs: Vec<(Trial, u64)> = all.iter().flat_map(|(_, trial)| runs(trial)).collect();
@@ -92,7 +93,7 @@ pub fn tables(threads: usize) -> Vec<Table> {
     Setting::ALL.map(table).into()
 }
 
-/// The rows that were not run here: those over the Internet.
+/// The rows that are not simulated: those over the Internet.
 pub fn others() -> Vec<Row> {
     rows().into_iter().filter(|row| !row.is_modelled()).collect()
 }
@@ -104,7 +105,7 @@ fn runs(trial: &Trial) -> impl Iterator<Item = (Trial, u64)> + use<> {
     (*SEEDS.start()..=last).map(move |seed| (trial, seed))
 }
 
-/// What is run under one condition.
+/// The runs under one condition.
 pub fn trials(setting: Setting) -> Vec<(Option<Row>, Trial)> {
     let Setting { file, loss } = setting;
     let trial = |entry| Trial { entry, file, loss };
@@ -116,7 +117,7 @@ pub fn trials(setting: Setting) -> Vec<(Option<Row>, Trial)> {
     let mut all: Vec<_> = own.collect();
     let tcp = |streams, tuned| Entry::Tcp { streams, tuned };
     let more = match file {
-        // GridFTP's streams, as Linux 2.4 had them.
+        // GridFTP's streams, with Linux 2.4's TCP.
         true => vec![Entry::Ours, tcp(3, false), tcp(1, false)],
         false => vec![
             Entry::Ours,

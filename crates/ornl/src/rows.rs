@@ -1,4 +1,4 @@
-//! The figures of the review, sections 4.1 to 4.3, as it has them.
+//! The figures of the review, sections 4.1 to 4.3, as published.
 
 /// One row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub struct Row {
     pub file: bool,
     /// `best` or `worst` where tests went over the Internet.
     pub case: &'static str,
-    /// What was run.
+    /// The program.
     pub application: &'static str,
     /// Bits a second, as the program reported them.
     pub bits_per_second: u64,
@@ -23,7 +23,7 @@ pub struct Row {
     pub received: Option<u64>,
     /// Packets that arrived again.
     pub duplicates: Option<u64>,
-    /// What else the review says.
+    /// Further remarks of the review.
     pub note: &'static str,
 }
 

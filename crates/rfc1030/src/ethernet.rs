@@ -1,8 +1,9 @@
 //! The noisy Ethernet and its PC/ATs with 3C500 interfaces (RFC 1030 §4, §6, appendix III).
 //!
 //! The interface has one buffer for both directions. While the driver has it for sending, and until
-//! it is enabled again, it is deaf. With one outstanding buffer the ends take turns and only noise
-//! loses packets; with two, the receiver's control packets make it deaf to data.
+//! it is enabled again, the interface cannot receive ("deaf" below). With one outstanding buffer
+//! the ends take turns and only noise loses packets; with two, the receiver cannot receive data
+//! while it sends control packets.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ fn noise_of(row: &Row) -> u32 {
     if row.outstanding != 1 {
         return NOISE_PPB;
     }
-    // What noise must be for as many packets of data to be lost as the row says.
+    // The noise at which as many packets of data are lost as the row says.
     let sent = row.packets() + u64::from(row.resent);
     let bytes = sent * u64::from(row.packet_bytes + DATA_HEADER + IP_BYTES);
     (u64::from(row.lost) * 1_000_000_000 / bytes.max(1)) as u32

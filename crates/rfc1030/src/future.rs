@@ -1,6 +1,6 @@
-//! RFC 1030 §8, "Future Directions", done: transfers of 50 million bytes over the modelled
-//! Wideband, several in parallel, the overload that broke it, and senders that find its rate by
-//! themselves.
+//! The experiments of RFC 1030 §8, "Future Directions": transfers of 50 million bytes over the
+//! modelled Wideband, several in parallel, the overload that broke it, and senders that find its
+//! rate by themselves.
 //!
 //! All of it runs over the one channel of `wideband`, with the loss that RFC 1030 §7 reports.
 
@@ -23,7 +23,7 @@ use crate::station::{IP_BYTES, StationOptions};
 pub use crate::wideband::BUFFER_BYTES as STATION_BYTES;
 use crate::wideband::{Channel, Wideband};
 
-/// Every experiment is made with these seeds.
+/// Seeds of every experiment.
 pub const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
 /// The best that RFC 1030 §7 thinks possible: two packets of 1438 bytes every 22 ms.
 pub const BEST_BITS_PER_SECOND: u64 = 2 * 1438 * 8 * 1000 / 22;
@@ -35,30 +35,30 @@ const LOSS_PPM: u32 = 5000;
 const PACKET_BYTES: u32 = 1432 + 24 + IP_BYTES;
 /// The buffers of RFC 1030's best tests there.
 const BUFFER_BYTES: u32 = 14_320;
-/// No experiment takes as long.
+/// Upper bound on the duration of an experiment.
 const DEADLINE: Duration = Duration::from_secs(7200);
 
 /// One experiment of RFC 1030 §8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Experiment {
-    /// So many `fixed` senders at once, each with 5 packets every so many milliseconds.
+    /// `fixed` senders in parallel, each with 5 packets every so many milliseconds.
     Fixed {
-        /// How many connections.
+        /// Number of connections.
         senders: u32,
-        /// Milliseconds from burst to burst of each.
+        /// Burst interval of each, in milliseconds.
         interval_ms: u32,
-        /// Their bursts begin one after the other, evenly; else all at once.
+        /// Bursts are evenly staggered; else all at once.
         staggered: bool,
     },
-    /// One sender that finds its rate, with nothing but the defaults to start from.
+    /// One sender that finds its rate, starting from the defaults.
     Adaptive(Wire),
 }
 
 impl Experiment {
     /// Every experiment. A list of 22 buffers and a timer that may be late make 59 ms of RFC 1030's
-    /// 55, so a quarter of what that one sender did is 5 packets every 236 ms, and every 250 is
-    /// a little less; every 220 is a quarter of the best that is possible, and with what the
-    /// receivers say more than that.
+    /// 55, so a quarter of that sender's rate is 5 packets every 236 ms, and every 250 is a little
+    /// less; every 220 is a quarter of the best possible rate, and with the receivers' control
+    /// packets more than that.
     pub const ALL: [Self; 8] = [
         Self::Fixed { senders: 1, interval_ms: 55, staggered: false },
         Self::Fixed { senders: 1, interval_ms: 50, staggered: false },
@@ -91,7 +91,7 @@ impl Experiment {
 pub struct Trial {
     /// Steady-state throughput of each connection.
     pub bits_per_second: Vec<u64>,
-    /// Most bytes that waited in the earth station's buffer.
+    /// Most bytes queued in the earth station's buffer.
     pub most_waiting: u64,
     /// How many of the ten BSATs went down.
     pub stations_down: u64,
@@ -101,7 +101,7 @@ pub struct Trial {
     pub resent: u64,
     /// When the network broke down, if it did.
     pub crashed: Option<Instant>,
-    /// What went wrong otherwise, if anything.
+    /// First other problem, if any.
     pub problem: Option<String>,
 }
 
@@ -119,7 +119,7 @@ impl Trial {
     }
 }
 
-/// An experiment and what became of it with every seed.
+/// An experiment and its result with every seed.
 #[derive(Clone, Debug)]
 pub struct Result {
     /// The experiment.
@@ -146,12 +146,12 @@ impl Result {
         self.trials.iter().map(Trial::jain).min().unwrap_or_default()
     }
 
-    /// The most that ever waited in the earth station's buffer, in bytes.
+    /// Maximum over the trials of the bytes queued in the earth station's buffer.
     pub fn most_waiting(&self) -> u64 {
         self.trials.iter().map(|trial| trial.most_waiting).max().unwrap_or_default()
     }
 
-    /// When the network broke down, with every seed with which it did.
+    /// When the network broke down, for every seed with which it did.
     pub fn crashes(&self) -> Vec<Duration> {
         let crashed = self.trials.iter().filter_map(|trial| trial.crashed);
         crashed.map(|at| at.since(Instant::EPOCH)).collect()
@@ -214,7 +214,7 @@ pub fn run(experiment: Experiment, seed: u64) -> Trial {
     }
 }
 
-/// A row as in appendix IV, with this interval; what it says of loss is not used.
+/// A row as in appendix IV, with this interval; its loss figure is not used.
 fn row(interval_ms: u32) -> Row {
     Row {
         network: Network::Wideband,

@@ -1,5 +1,5 @@
-//! The loop over pairs of stations and the medium between them: a clock that jumps, as in
-//! [`netblt_sim::world`], with as many connections as one likes on one network.
+//! Event loop over pairs of stations and the medium between them, in virtual time as in
+//! [`netblt_sim::world`], with any number of connections on one network.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use netblt_sim::side::{Pair, Side};
 
 use crate::station::{Departure, Station, StationOptions};
 
-/// Steps of one world at most.
+/// Limit on the steps of one world.
 const MAX_STEPS: u64 = 100_000_000;
 
 /// One end of one connection.
@@ -22,32 +22,32 @@ pub(crate) struct Port {
     pub(crate) side: Side,
 }
 
-/// What lies between the hosts.
+/// The network between the hosts.
 pub(crate) trait Medium {
-    /// A packet leaves its host.
+    /// Sends a packet from a host.
     fn push(&mut self, now: Instant, from: Port, bytes: Vec<u8>);
-    /// When something comes out next, or may.
+    /// When a packet may arrive next.
     fn next(&self) -> Option<Instant>;
-    /// Takes out the next packet that has arrived, and where.
+    /// Takes the next packet that has arrived, with its destination.
     fn pop(&mut self, now: Instant) -> Option<(Port, Vec<u8>)>;
-    /// DATA packets it lost.
+    /// DATA packets lost.
     fn lost_data(&self) -> u64;
-    /// When it broke down, if it did.
+    /// When the network broke down, if it did.
     fn crashed(&self) -> Option<Instant> {
         None
     }
-    /// How many of its stations went down.
+    /// Number of stations that went down.
     fn down(&self) -> u64 {
         0
     }
 }
 
-/// What became of one connection.
+/// Result of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     /// Both ends know that everything arrived.
     pub(crate) success: bool,
-    /// Anything that must not happen, if it did.
+    /// First invariant violated, if any.
     pub(crate) finding: Option<String>,
     /// First-pass bytes over the time of the first pass.
     pub(crate) bits_per_second: u64,
@@ -56,9 +56,9 @@ pub(crate) struct Run {
     pub(crate) received: Stats,
     /// Data packets that the receiver's interface did not take.
     pub(crate) deafened: u64,
-    /// Every data packet that left, if that was asked for.
+    /// Every data packet sent, if recorded.
     pub(crate) departures: Vec<Departure>,
-    /// When control packets left the receiver, if that was asked for.
+    /// When control packets left the receiver, if recorded.
     pub(crate) controls: Vec<Instant>,
 }
 

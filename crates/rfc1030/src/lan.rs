@@ -1,4 +1,4 @@
-//! A local network: every host hears every packet after a fixed time, unless noise takes it.
+//! A local network: every host receives every packet after a fixed time, unless noise destroys it.
 
 use netblt_path::rng::{Probability, Rng};
 use netblt_path::{LinkOptions, Path};

@@ -1,7 +1,7 @@
-//! RFC 1030 §6: what the Ethernet loses with two outstanding buffers, by the burst interval, on the
+//! RFC 1030 §6: loss on the Ethernet with two outstanding buffers, by the burst interval, on the
 //! noisy network and on one "with the only two hosts attached being the two NETBLT machines". The
-//! RFC has three intervals of the first and says of the second that nothing was lost above 40 ms;
-//! here it is every interval, so that the model cannot fit its rows by chance.
+//! RFC has three intervals for the first and says of the second that nothing was lost above 40 ms;
+//! here every interval is run, so that the model cannot fit its rows by chance.
 
 use std::ops::RangeInclusive;
 
@@ -11,7 +11,7 @@ use netblt_sim::parallel;
 
 /// Intervals in milliseconds.
 pub const INTERVALS: RangeInclusive<u32> = 25..=120;
-/// Every interval is tried with these seeds.
+/// Seeds of every interval.
 pub const SEEDS: RangeInclusive<u64> = 1..=20;
 
 /// One interval.
@@ -23,14 +23,15 @@ pub struct Point {
     pub noisy: u64,
     /// Data packets lost with all of them where the two hosts are alone.
     pub alone: u64,
-    /// In how many of those runs any was.
+    /// Number of those runs with loss.
     pub alone_runs: u64,
-    /// A transfer that did not go well.
+    /// A transfer that failed.
     pub failed: bool,
 }
 
 impl Point {
-    /// Lost in one transfer of 1000 packets, in the mean: on the noisy network, and alone.
+    /// Mean number of packets lost in a transfer of 1000: on the noisy network, and where the two
+    /// hosts are alone.
     pub fn means(&self) -> [f64; 2] {
         [self.noisy, self.alone].map(|sum| sum as f64 / SEEDS.count() as f64)
     }

@@ -1,5 +1,5 @@
-//! The machines of RFC 1030, with what their work costs them. Where each figure is from is in
-//! `docs/decisions/rfc1030-models.md`.
+//! The machines of RFC 1030 with their processing costs. `docs/decisions/rfc1030-models.md` says
+//! where each figure is from.
 
 use std::time::Duration;
 
@@ -58,8 +58,8 @@ const I3C500: Interface = Interface {
     wire_byte_ns: 800,
 };
 
-/// The SUN-3 that receives from the Wideband. It is fast enough never to be in the way. The 0.5 %
-/// of the packets that it drops (§7) are in the loss of each row.
+/// The SUN-3 that receives from the Wideband. It is fast enough never to be the bottleneck. The 0.5
+/// % of the packets that it drops (§7) are in the loss of each row.
 pub(crate) const SUN_3: Machine = Machine { costs: SUN_COSTS, interface: SUN_INTERFACE };
 
 const SUN_COSTS: Costs = Costs {

@@ -1,4 +1,4 @@
-//! The report for people: text, and one HTML page that needs nothing else. Floats are for showing.
+//! The report as text and as one self-contained HTML page. Floats are used for display only.
 
 pub mod frame;
 mod losses;
@@ -16,7 +16,7 @@ use crate::rows::{Network, Row};
 /// The style sheet of such pages.
 pub const STYLE: &str = include_str!("page/style.css");
 
-/// The tables as text, one row a line, and what the Ethernet loses by the interval.
+/// The tables as text, one row a line, and the Ethernet's loss by the interval.
 pub fn text(tables: &[Table], points: &[Point]) -> String {
     let mut out = String::new();
     for table in tables {
@@ -59,7 +59,7 @@ fn cells(compared: &Compared) -> [String; 13] {
     ]
 }
 
-/// Of all runs of a row.
+/// Range over all runs of a row.
 fn mean(compared: &Compared, sum: u64) -> f64 {
     sum as f64 / compared.runs.max(1) as f64
 }
@@ -78,7 +78,7 @@ fn worst(table: &Table) -> i64 {
     table.rows.iter().map(|row| row.error().abs()).max().unwrap_or(0)
 }
 
-/// The tables and their plots as one page, with what the Ethernet loses by the interval, and with
+/// The tables and their plots as one page, with the Ethernet's loss by the interval, and with
 /// `more` at its end: no script, no font, no picture from elsewhere.
 pub fn html(tables: &[Table], points: &[Point], more: &str) -> String {
     let mut out = head_of_page();

@@ -1,19 +1,19 @@
-//! Every row of RFC 1030's tables run again, beside what was published.
+//! Every row of RFC 1030's tables run again, beside the published figures.
 
 use crate::rows::{Network, Row};
 use crate::run::Sample;
 use crate::{ethernet, ring, wideband};
 use netblt_sim::parallel;
 
-/// Every row is the mean of runs with these seeds.
+/// Seeds; every row is the mean of its runs.
 pub const SEEDS: std::ops::RangeInclusive<u64> = 1..=20;
 
-/// A row, and what became of it here: sums over [`SEEDS`].
+/// A row and its result: sums over [`SEEDS`].
 #[derive(Clone, Debug)]
 pub struct Compared {
-    /// What RFC 1030 says.
+    /// RFC 1030's row.
     pub row: Row,
-    /// How many runs there were.
+    /// Number of runs.
     pub runs: u64,
     /// Sums over all runs.
     pub sum: Sample,
@@ -25,7 +25,7 @@ impl Compared {
         (self.sum.bits_per_second + self.runs / 2) / self.runs.max(1)
     }
 
-    /// How far its throughput is from the published one, in hundredths of a per cent, rounded.
+    /// Error of the throughput against the published one, in hundredths of a per cent, rounded.
     pub fn error(&self) -> i64 {
         let runs = self.runs.max(1) as i64;
         let theirs = self.row.bits_per_second as i64 * runs;
@@ -43,7 +43,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The mean of the errors' sizes, in hundredths of a per cent, rounded.
+    /// Mean absolute error, in hundredths of a per cent, rounded.
     pub fn mean_error(&self) -> i64 {
         let sum: i64 = self.rows.iter().map(|row| row.error().abs()).sum();
         rounded(sum, self.rows.len() as i64)
@@ -68,7 +68,7 @@ pub fn run(row: &Row, seed: u64, record: bool) -> Sample {
 /// All rows of these networks, on `threads` threads.
 pub fn tables(networks: &[Network], threads: usize) -> Vec<Table> {
     let rows: Vec<Row> = networks.iter().flat_map(|network| network.rows()).collect();
-    // Rows with the same parameters have the same result: each such run is made once.
+    // Rows with the same parameters have the same result: each such run happens once.
     let key = |row: &Row| Row { bits_per_second: 0, timeouts: None, ..*row };
     let mut distinct: Vec<Row> = Vec::new();
     for row in &rows {
@@ -90,7 +90,7 @@ pub fn tables(networks: &[Network], threads: usize) -> Vec<Table> {
     networks.iter().map(table).collect()
 }
 
-/// All runs of `row` together.
+/// The sum of all runs of `row`.
 fn sum(row: &Row) -> Sample {
     let mut sum = Sample::default();
     for seed in SEEDS {

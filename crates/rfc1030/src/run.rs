@@ -1,4 +1,4 @@
-//! One run of a row: its two hosts over a medium, and what they came to.
+//! One run of a row: two hosts over a medium, and the result.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::station::{IP_BYTES, Machine, StationOptions};
 
 /// Header of a DATA packet on the `rfc998` wire.
 pub(super) const DATA_HEADER: u32 = 24;
-/// No run takes as long.
+/// Upper bound on the duration of a run.
 const DEADLINE: Duration = Duration::from_secs(600);
 
 /// One run of a row.
@@ -25,7 +25,7 @@ pub struct Sample {
     pub bits_per_second: u64,
     /// Data packets that did not reach the receiver's machine.
     pub lost: u64,
-    /// Those of the lost that arrived while the receiver's interface was deaf.
+    /// Those of the lost packets that arrived while the receiver's interface was deaf.
     pub deafened: u64,
     /// Data packets sent again.
     pub resent: u64,
@@ -33,13 +33,13 @@ pub struct Sample {
     pub timeouts: u64,
     /// When the network broke down, if it did.
     pub crashed: Option<Instant>,
-    /// How many of its stations went down.
+    /// Number of stations that went down.
     pub stations_down: u64,
-    /// What went wrong, if anything.
+    /// First problem, if any.
     pub problem: Option<String>,
-    /// Every data packet that left, if that was asked for.
+    /// Every data packet sent, if recorded.
     pub departures: Vec<Departure>,
-    /// When control packets left the receiver, if that was asked for.
+    /// When control packets left the receiver, if recorded.
     pub controls: Vec<Instant>,
 }
 

@@ -1,18 +1,17 @@
-//! A host of 1987: an endpoint and its client from the virtual world, behind a processor that does
-//! one thing at a time and a network interface that may have but one buffer.
+//! A host of 1987: an endpoint and its client from the simulator, behind a processor that does one
+//! thing at a time and a network interface with perhaps a single buffer.
 //!
-//! The processor takes up work in this order, and nothing interrupts it but such an interface when
-//! it has to be emptied:
+//! The processor takes up work in this order; only a single-buffer interface that has to be emptied
+//! interrupts it:
 //!
-//! 1. what the machine has to send: a burst goes out whole (RFC 1030 §5: incoming control messages
-//!    are processed between bursts);
-//! 2. packets that came in, all of them before anything is said about them;
+//! 1. packets that the machine has to send: a burst is sent as a whole (RFC 1030 §5: incoming
+//!    control messages are processed between bursts);
+//! 2. packets received, all of them before any is answered;
 //! 3. the machine's timers and its client.
 //!
-//! The burst process is the host's: it asks the machine for packets when a burst interval has
-//! passed since the last burst in fact began (RFC 1030 §3), and its timer is late by up to
-//! [`Costs::timer`]. Two hosts whose timers were exact would keep for ever whatever phase they
-//! began with.
+//! The burst process is the host's: it requests packets from the machine when a burst interval has
+//! passed since the last burst actually began (RFC 1030 §3), and its timer is late by up to
+//! [`Costs::timer`]. Two hosts with exact timers would keep their initial phase for ever.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -29,63 +28,63 @@ use netblt_sim::side::Side;
 
 /// IP header: NETBLT ran on IP itself, protocol 30.
 pub(crate) const IP_BYTES: u32 = 20;
-/// Rounds between machine and client at one time before that counts as going round in circles.
+/// Limit on rounds between machine and client at one instant; more is a livelock.
 const MAX_ROUNDS: u32 = 1000;
 
-/// What its work costs a host's processor.
+/// Processing costs of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Costs {
-    /// A packet sent, whatever is in it.
+    /// A packet sent, whatever its size.
     pub(crate) send: Duration,
     /// Each byte of it: copies and checksums, in nanoseconds.
     pub(crate) send_byte_ns: u64,
-    /// A packet received, whatever is in it.
+    /// A packet received, whatever its size.
     pub(crate) receive: Duration,
     /// Each byte of it, in nanoseconds.
     pub(crate) receive_byte_ns: u64,
-    /// A control message made: the receiver of data bears the timers and most of the work for
+    /// A control message built: the receiver of data bears the timers and most of the work for
     /// messages (RFC 1030 §4).
     pub(crate) made: Duration,
-    /// A control message obeyed for the first time; repeated ones cost almost nothing
-    /// (RFC 1030 §7).
+    /// A control message processed for the first time; repeated ones cost almost nothing (RFC 1030
+    /// §7).
     pub(crate) handling: Duration,
     /// A burst: the switch to the sending process.
     pub(crate) burst: Duration,
-    /// Before a burst, for each buffer that may be outstanding: the list to search for what is to
-    /// be sent (RFC 1030 §4).
+    /// Before a burst, for each buffer that may be outstanding: search of the list for packets to
+    /// send (RFC 1030 §4).
     pub(crate) outstanding: Duration,
-    /// How late the burst timer fires at most. Any lateness up to that is as likely.
+    /// Maximum lateness of the burst timer, uniformly distributed.
     pub(crate) timer: Duration,
 }
 
 /// A network interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interface {
-    /// Packets that wait for the processor at most.
+    /// Limit on packets that wait for the processor.
     pub(crate) buffers: usize,
-    /// Its only buffer serves both directions: it is deaf from when a packet begins to be made
-    /// until that has left, and until the driver has emptied and enabled it again. An interrupt
-    /// copies what it holds into memory (RFC 1030 §4: "copy it from the interface into a packet
-    /// buffer and finally copy the packet into the correct NETBLT buffer").
+    /// A single buffer serves both directions: the interface is deaf from when a packet begins to
+    /// be made until that has left, and until the driver has emptied and enabled it again. An
+    /// interrupt copies its contents into memory (RFC 1030 §4: "copy it from the interface into a
+    /// packet buffer and finally copy the packet into the correct NETBLT buffer").
     pub(crate) deaf: bool,
-    /// Moving a byte between such an interface and memory, in nanoseconds.
+    /// Copying a byte between such an interface and memory, in nanoseconds.
     pub(crate) copy_byte_ns: u64,
-    /// From the end of sending until it can receive again.
+    /// Time from the end of sending until it can receive again.
     pub(crate) turn: Duration,
-    /// From having been emptied until it can receive again (RFC 1030 §7).
+    /// Time from having been emptied until it can receive again (RFC 1030 §7).
     pub(crate) enable: Duration,
     /// A byte on the network, in nanoseconds.
     pub(crate) wire_byte_ns: u64,
 }
 
-/// What a host is built of.
+/// Hardware of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     pub(crate) costs: Costs,
     pub(crate) interface: Interface,
 }
 
-/// What a station is.
+/// Configuration of a station.
 #[derive(Clone, Debug)]
 pub(crate) struct StationOptions {
     pub(crate) host: HostOptions,
@@ -95,12 +94,12 @@ pub(crate) struct StationOptions {
 #[derive(Debug)]
 enum Job {
     Send(Vec<u8>),
-    /// And what of its cost the interrupt has paid already.
+    /// The part of its cost that the interrupt has paid already.
     Receive(Vec<u8>, Duration),
     Burst,
 }
 
-/// A DATA packet that left, for the drawing.
+/// A DATA packet sent, for the timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
     /// When its last bit left the host.
@@ -109,12 +108,12 @@ pub struct Departure {
     pub buffer: u64,
     /// Its place in the buffer.
     pub index: u32,
-    /// Whether it was sent before.
+    /// Whether it is a retransmission.
     pub again: bool,
 }
 
-/// The first pass of the data through a sending host, from its first burst to its last, which
-/// begins what is not seen any more: RFC 1030 §3's steady state.
+/// The first pass of the data through a sending host, from its first burst to the beginning of its
+/// last: RFC 1030 §3's steady state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Steady {
     pub(crate) from: Option<Instant>,
@@ -124,9 +123,9 @@ pub(crate) struct Steady {
     burst: (Instant, u64),
     passed: u64,
     furthest: (u64, u32),
-    /// Every packet of data, if that was asked for.
+    /// Every packet of data, if recorded.
     pub(crate) departures: Option<Vec<Departure>>,
-    /// Every control packet, if that was asked for.
+    /// Every control packet, if recorded.
     pub(crate) controls: Option<Vec<Instant>>,
 }
 
@@ -139,22 +138,22 @@ pub(crate) struct Station {
     outstanding: u32,
     burst_packets: u32,
     job: Option<(Instant, Job)>,
-    /// A deaf interface can receive from here on.
+    /// From when a deaf interface can receive again.
     enabled: Instant,
     to_send: VecDeque<Vec<u8>>,
-    /// With what of its cost each has paid by interrupts.
+    /// With the part of each packet's cost that interrupts have paid.
     waiting: VecDeque<(Vec<u8>, Duration)>,
-    /// Data packets sent of the present burst.
+    /// Data packets sent of the current burst.
     in_burst: u32,
-    /// When it began.
+    /// When the burst began.
     burst_began: Option<Instant>,
     interval: Duration,
-    /// How late the timer is for the next one.
+    /// Lateness of the timer for the next burst.
     late: Duration,
     random: Rng,
     newest_message: u16,
     over: bool,
-    /// Data packets that the interface did not take.
+    /// Data packets that the interface dropped.
     pub(crate) deafened: u64,
     pub(crate) steady: Steady,
 }
@@ -198,7 +197,7 @@ impl Station {
         }
     }
 
-    /// When [`Station::work`] has something to do.
+    /// When [`Station::work`] is due next.
     pub(crate) fn next(&self) -> Instant {
         match &self.job {
             Some((ends, _)) => *ends,
@@ -210,8 +209,8 @@ impl Station {
         }
     }
 
-    /// Whether the machine is asked for packets at `at`: to begin a burst, or to fill one up.
-    /// Packets that were ready before would not reflect what has arrived meanwhile.
+    /// Whether the machine may send at `at`: to begin a burst, or to fill one up. Packets requested
+    /// earlier would not reflect arrivals meanwhile.
     fn may_poll(&self, at: Instant) -> bool {
         let within = self.in_burst > 0 && self.in_burst < self.burst_packets;
         within || self.next_burst() <= at
@@ -227,7 +226,7 @@ impl Station {
         self.burst_began.map_or(Instant::EPOCH, |began| began + self.interval + self.late)
     }
 
-    /// Whether its program has ended and all it had to say has left.
+    /// Whether the program has ended and all its packets have left.
     pub(crate) fn is_over(&self) -> bool {
         self.over && self.job.is_none() && self.to_send.is_empty()
     }
@@ -257,8 +256,8 @@ impl Station {
         self.waiting.push_back((bytes, copied));
     }
 
-    /// Empties the only buffer of the interface into memory, whatever the processor is doing.
-    /// Returns how long that took of what it is doing.
+    /// Empties the interface's single buffer into memory, whatever the processor is doing. Returns
+    /// the processor time that this took from the current work.
     fn interrupt(&mut self, now: Instant, len: usize) -> Duration {
         let bytes = len as u64 + u64::from(IP_BYTES);
         let copy = Duration::from_nanos(self.interface.copy_byte_ns * bytes);
@@ -268,7 +267,7 @@ impl Station {
         copy
     }
 
-    /// Does all there is to do at `now`; what leaves is appended to `out`.
+    /// Does all work due at `now`; packets that leave are appended to `out`.
     pub(crate) fn work(&mut self, now: Instant, oracle: &mut Oracle, out: &mut Vec<Vec<u8>>) {
         loop {
             if let Some((ends, job)) = self.job.take() {
@@ -307,7 +306,7 @@ impl Station {
             Job::Send(bytes) => (bytes.as_slice(), true, Duration::ZERO),
             Job::Receive(bytes, copied) => (bytes.as_slice(), false, *copied),
             Job::Burst => {
-                // Its interval counts from when it is known what is to be sent.
+                // The interval counts from when the packets to send are known.
                 let began = now + costs.outstanding * self.outstanding;
                 self.burst_began = Some(began);
                 let latest = costs.timer.as_nanos() as u64;
@@ -357,8 +356,8 @@ impl Station {
                     };
                     endpoint.handle_datagram(now, datagram);
                 }
-                // It answers when it has handled all arrivals: a receiver that is a little slower
-                // than its sender answers in the time between bursts.
+                // The answer is sent after all arrivals are handled: a receiver that is a little
+                // slower than its sender answers between bursts.
                 if self.waiting.is_empty() {
                     self.think(now, oracle);
                 }
@@ -366,7 +365,7 @@ impl Station {
         }
     }
 
-    /// The machine's timers and its client, until there is something to send or nothing to do.
+    /// Runs the machine's timers and its client until there is something to send or nothing to do.
     fn think(&mut self, now: Instant, oracle: &mut Oracle) {
         for _ in 0..MAX_ROUNDS {
             if self.host.feed(now).is_err() {
@@ -374,7 +373,8 @@ impl Station {
             }
             self.host.fire(now);
             self.events(now, oracle);
-            // Events first: the client's next buffer is to ride with the OK (RFC 1030 §7).
+            // Events first: the client's next buffer goes into the same packet as the OK (RFC 1030
+            // §7).
             if self.host.feed(now).is_err() {
                 oracle.find(now, self.host.side, "a buffer came out that is still in the machine");
             }
@@ -409,7 +409,7 @@ impl Station {
             let whole = batch.get(..transmit.len).unwrap_or(&batch);
             self.to_send.extend(whole.chunks(transmit.segment.max(1)).map(<[u8]>::to_vec));
             if self.in_burst > 0 && next_burst <= now {
-                // A burst that was not filled up within its interval is over.
+                // A burst that was not filled up within its interval ends.
                 self.in_burst = self.burst_packets;
             }
         }
@@ -417,7 +417,7 @@ impl Station {
 }
 
 impl Steady {
-    /// A packet of data left; `begins` a burst, or does not.
+    /// Records a packet of data sent; `begins`: it is the first of a burst.
     fn note(&mut self, now: Instant, bytes: &[u8], begins: bool) {
         if begins {
             self.burst = (now, self.passed);

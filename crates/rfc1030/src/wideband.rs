@@ -1,13 +1,12 @@
 //! The Wideband satellite network, from a PC/AT on an Ethernet to a SUN-3 on another (RFC 1030 §7,
 //! appendices I and IV).
 //!
-//! A packet crosses an Ethernet and a gateway to a BSAT, which asks for room on the channel: a
-//! reservation takes 600 ms, and one that fails as long again. Reserved datagrams leave in order in
+//! A packet crosses an Ethernet and a gateway to a BSAT, which reserves room on the channel: a
+//! reservation takes 600 ms, and a failed one as long again. Reserved datagrams leave in order in
 //! frames of 24,054 bits, one every 21.22 ms, whole or not at all, those of both directions in the
-//! same frames; then they cross the satellite. All ten BSATs keep the same schedule, and what is
-//! reserved and waits for a frame fills the buffers of their earth station interfaces. One that
-//! overflows takes its BSAT down, and the network halts with the BSAT that the sender's data go
-//! through.
+//! same frames; then they cross the satellite. All ten BSATs keep the same schedule, and reserved
+//! datagrams that wait for a frame fill the buffers of their earth station interfaces. An overflow
+//! takes the BSAT down, and the network halts with the BSAT of the sender.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,31 +29,31 @@ const FRAME_BITS: u64 = 24_054;
 const RESERVATION: Duration = Duration::from_millis(600);
 /// Earth, satellite, earth; with the reservation and the frames it makes the RTT 1.8 s (§7).
 const PROPAGATION: Duration = Duration::from_millis(270);
-/// Ethernets and gateways on one way.
+/// Delay of Ethernets and gateways one way.
 const GATEWAYS: Duration = Duration::from_millis(15);
 /// A larger IP packet is fragmented: 1432 bytes of data pass, 1434 do not (§7, appendix IV).
 const WHOLE_BYTES: u64 = 1432 + 24 + 20;
 
 /// Stations on the channel (§7).
 const BSATS: u64 = 10;
-/// Among them, by the room in their interfaces, the sender's: four went down (§7), and when it is
-/// down no more data come.
+/// Index of the sender's station in the order of buffer sizes: four went down (§7), and when it is
+/// down no more data arrive.
 const HOME: u64 = 4;
-/// By so many bytes the next larger interface has more room than the one before.
+/// Difference in buffer size between an interface and the next larger one.
 const STEP_BYTES: u64 = 20;
 
 /// The smallest of those buffers in bytes: 13 full packets and some of control fit into it, and 14
-/// do not. So much is what 5 packets every 50 ms overrun with seeds 1 to 1,000.
+/// do not. 5 packets every 50 ms overrun it with seeds 1 to 1,000.
 pub const BUFFER_BYTES: u64 = 19_400;
 
-/// What the model of the network was fitted with.
+/// Fitted parameters of the network.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Channel {
-    /// How many packets the host drops that they are for, after they have used the channel.
+    /// Rate of packets that the destination host drops, after they have used the channel.
     pub(super) loss: Probability,
-    /// How many datagrams' reservations fail.
+    /// Rate of datagrams whose reservation fails.
     pub(super) late: Probability,
-    /// How many of the second fragments' do.
+    /// Rate of second fragments whose reservation fails.
     pub(super) fragment_late: Probability,
     /// The smallest buffer of an earth station interface, in bytes.
     pub(super) buffer_bytes: u64,
@@ -66,18 +65,18 @@ struct Packet {
     bytes: Vec<u8>,
     /// Fragments still on the way.
     parts: u32,
-    /// The host that it is for drops it: it is the SUN-3 that RFC 1030 §7 counts losses of.
+    /// The destination host drops it: it is the SUN-3 whose losses RFC 1030 §7 counts.
     lost: bool,
 }
 
-/// The network, on whose one channel any number of connections meet.
+/// The network with its one channel, shared by any number of connections.
 pub(super) struct Wideband {
     channel: Channel,
     random: Rng,
     lateness: Rng,
     packets: BTreeMap<u64, Packet>,
     pushed: u64,
-    /// Datagrams that have or wait for their reservation: packet and bytes, by when it holds.
+    /// Datagrams with a pending or granted reservation: packet and bytes, by the time of the grant.
     reserved: BTreeMap<(Instant, u64, u32), u64>,
     arrivals: BTreeMap<(Instant, u64, u32), ()>,
     next_frame: Instant,
@@ -103,7 +102,7 @@ impl Channel {
 impl Wideband {
     pub(super) fn new(channel: Channel, seed: u64) -> Self {
         let mut random = Rng::named(seed, "wideband");
-        // The frames do not know when a program starts.
+        // The frame schedule is independent of a program's start.
         let phase = random.below(FRAME.as_nanos() as u64);
         Self {
             channel,
@@ -121,14 +120,14 @@ impl Wideband {
         }
     }
 
-    /// The most bytes that ever waited in the earth station's buffer.
+    /// Most bytes queued in the earth station's buffer so far.
     pub(super) fn most_waiting(&self) -> u64 {
         self.most_waiting
     }
 
     fn reserve(&mut self, at: Instant, number: u64, part: u32, bytes: u64) {
         let chance = if part > 0 { self.channel.fragment_late } else { self.channel.late };
-        // A second fragment's failed reservation is found out one reservation later still.
+        // A second fragment's failed reservation is detected one reservation later still.
         let again = if part > 0 { RESERVATION * 2 } else { RESERVATION };
         let mut ready = at + RESERVATION;
         while self.lateness.chance(chance) {
@@ -137,7 +136,7 @@ impl Wideband {
         self.reserved.insert((ready, number, part), bytes);
     }
 
-    /// When the next frame leaves that is not empty.
+    /// When the next non-empty frame leaves.
     fn frame_at(&self) -> Option<Instant> {
         let (ready, ..) = self.reserved.keys().next()?;
         let wait = ready.since(self.next_frame).as_nanos() as u64;

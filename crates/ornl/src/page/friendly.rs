@@ -1,4 +1,4 @@
-//! What each program leaves to a TCP beside it, for people.
+//! The share that each program leaves to a TCP, as text and as HTML.
 
 use std::fmt::Write as _;
 
@@ -6,9 +6,9 @@ use netblt_rfc1030::page::frame::mbps;
 
 use crate::friendly::{Friendliness, LASTS, Neighbours, SETTLED, Shared, Shares, TCPS};
 
-/// How the TCPs of [`TCPS`] are called here.
+/// Names of [`TCPS`] in the report.
 const TCP_NAMES: [&str; 2] = ["Reno, Linux 2.4", "CUBIC"];
-/// The queues of [`Shared::NEIGHBOURS`].
+/// Names of the queues of [`Shared::NEIGHBOURS`].
 const QUEUES: [&str; 3] = ["1/4 product", "1 product", "4 products"];
 
 pub(super) fn text(beside: &[Friendliness], neighbours: &[Neighbours]) -> String {
@@ -99,7 +99,7 @@ fn pair(row: &Neighbours) -> String {
     format!("{} beside {}", row.entry.name(), row.beside.name())
 }
 
-/// In whole per cent.
+/// As whole per cent.
 fn part(shares: &Shares) -> u64 {
     (shares.part() + 5) / 10
 }

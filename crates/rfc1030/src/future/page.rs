@@ -1,4 +1,4 @@
-//! "Section 8" of the report for people, as text and as HTML. Floats are for showing.
+//! "Section 8" of the report, as text and as HTML. Floats are used for display only.
 
 use std::fmt::Write as _;
 

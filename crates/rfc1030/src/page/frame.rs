@@ -12,14 +12,14 @@ const RIGHT: f64 = 14.0;
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = 42.0;
 
-/// What one axis spans.
+/// Range of one axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Axis {
-    /// Its first value.
+    /// First value.
     pub from: f64,
-    /// Its last.
+    /// Last value.
     pub to: f64,
-    /// From one mark to the next.
+    /// Distance between marks.
     step: f64,
     decimals: usize,
 }
@@ -39,7 +39,7 @@ impl Axis {
         Self { from: 0.0, to, step, decimals: 0 }
     }
 
-    /// Where it begins, if that is not zero: lengths along it are no shares then.
+    /// Where the axis begins, if that is not zero: lengths along it are not proportional then.
     fn cut(&self) -> Option<String> {
         (self.from > 0.0).then(|| self.marks().next()).flatten().map(|(_, mark)| mark)
     }

@@ -1,4 +1,4 @@
-//! What the two-buffer Ethernet loses at every interval, beside the rows of RFC 1030.
+//! Loss on the two-buffer Ethernet at every interval, beside the rows of RFC 1030.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Speeds as RFC 1030 has them and as they come out here, and what they differ by.
+//! Speeds of RFC 1030 and of the model, and the difference.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use crate::rows::{Network, Row};
 /// Room on the left for the names of networks and buffers, in pixels.
 const NAMES: f64 = 190.0;
 
-/// A packet of more data does not cross the Wideband in one piece (RFC 1030 §7).
+/// A packet with more data does not cross the Wideband unfragmented (RFC 1030 §7).
 const WHOLE_PACKET: u32 = 1432;
 
-/// Rows that share a picture.
+/// Rows that share a plot.
 struct Panel<'a> {
     name: String,
     x_name: &'static str,
@@ -20,7 +20,7 @@ struct Panel<'a> {
     rows: Vec<&'a Compared>,
 }
 
-/// What the signs mean.
+/// The legend.
 pub(super) fn legend(networks: &[Network]) -> String {
     let many = if networks.contains(&Network::Wideband) { "22 or 30" } else { "two" };
     let sign = |signs: &str, words: &str| {
@@ -40,7 +40,7 @@ pub(super) fn legend(networks: &[Network]) -> String {
     out + "</div>\n"
 }
 
-/// The two pictures of a network.
+/// The two plots of a network.
 pub(super) fn figures(table: &Table) -> String {
     let mut out = String::from("<div class=\"pair\">\n");
     for panel in panels(table) {
@@ -164,7 +164,7 @@ fn line(panel: &Panel<'_>, frame: &Frame, several: bool) -> String {
     format!("<path class=\"l{}\" d=\"{path}\"/>\n", if several { 2 } else { 1 })
 }
 
-/// What the burst values allow, where it lies in the frame.
+/// Bound given by the burst values, where it lies in the frame.
 fn limit(panel: &Panel<'_>, frame: &Frame) -> String {
     let Some(row) = panel.rows.first().map(|compared| compared.row) else { return String::new() };
     let by_size = panel.x_name.starts_with("bytes");

@@ -1,4 +1,5 @@
-//! When packets of data left the sender, buffer by buffer, and what was said to that.
+//! When packets of data left the sender, buffer by buffer, and when the receiver sent control
+//! packets.
 
 use std::fmt::Write as _;
 
@@ -7,7 +8,7 @@ use crate::report::run;
 use crate::rows::Row;
 use crate::run::Departure;
 
-/// How much of a run is shown.
+/// Part of a run that is shown.
 const SHOWN_MS: f64 = 500.0;
 /// Pixels from one buffer to the next.
 const LANE: f64 = 30.0;
@@ -70,7 +71,7 @@ fn mark(x: f64, y: f64, again: bool, lost: bool) -> String {
     format!("<circle class=\"o1\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2\"/>\n")
 }
 
-/// What the signs mean.
+/// The legend.
 pub(super) fn legend() -> String {
     let sign = |sign: &str, words: &str| {
         format!("<span><svg viewBox=\"0 0 16 12\">{sign}</svg>{words}</span>\n")
