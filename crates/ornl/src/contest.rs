@@ -11,7 +11,7 @@ use netblt_proto::units::Rate;
 use netblt_sim::disk::DiskOptions;
 use netblt_sim::host::{HostOptions, Transfer};
 
-use crate::lab::{CARRIED_BYTES, Lab, Behaviour};
+use crate::lab::{Behaviour, CARRIED_BYTES, Lab};
 use crate::model::{self, CARD, FRAME_BYTES};
 
 /// Packets of data in a buffer.

@@ -18,7 +18,8 @@ use netblt_sim::host::{Host, HostOptions, Transfer};
 use netblt_sim::side::{Pair, Side};
 
 use crate::model::{
-    FRAME_BYTES, FULL_CARD, PACKET_CPU_TIME, HEADER_BYTES, RECEIVE_BUFFER, RING, ROUND_TRIP, SEND_BUFFER,
+    FRAME_BYTES, FULL_CARD, HEADER_BYTES, PACKET_CPU_TIME, RECEIVE_BUFFER, RING, ROUND_TRIP,
+    SEND_BUFFER,
 };
 
 /// Data bytes in a simulated packet of data, whatever size it models.
