@@ -1,4 +1,4 @@
-//! `netblt bench`: how fast is the path, from memory to memory.
+//! `netblt bench`: measures a path from memory to memory.
 //!
 //! RFC 1030's test application with its five parameters, and iperf3's letters. Results go to
 //! standard output, remarks to standard error.
@@ -29,18 +29,18 @@ use crate::reporter;
 use crate::stdout::say;
 use crate::{hardening, signals, units};
 
-/// Connections at once, at most.
+/// Limit on parallel connections.
 const MAX_STREAMS: u8 = 32;
-/// Longest test: no server sends longer for anyone.
+/// Longest test that a server accepts.
 const LONGEST: Duration = Duration::from_secs(86_400);
-/// Shortest time between reports.
+/// Shortest interval between reports.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Measure a path from memory to memory, with the parameters of RFC 1030 or the letters of iperf3
 ///
 /// One side runs `netblt bench -s`, the other `netblt bench -c HOST`, which sends for ten seconds
-/// by default. Without -s and -c both sides run here, over loopback. Data that arrive are checked
-/// and thrown away.
+/// by default. Without -s and -c both sides run here, over loopback. Received data are verified and
+/// discarded.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct Args {
@@ -51,10 +51,10 @@ pub(crate) struct Args {
     /// NETBLT_TICKET]
     #[arg(short, long, value_name = "TARGET", num_args = 0..=1)]
     client: Option<Option<OsString>>,
-    /// Serve one test, then end
+    /// Serve one test, then exit
     #[arg(short = '1', long, requires = "server")]
     one_off: bool,
-    /// Serve only clients with the ticket, not everyone who reaches the port
+    /// Serve only clients with the ticket, not everyone who can reach the port
     #[arg(long, requires = "server")]
     private: bool,
     /// The server's UDP port [default: 9980]; with --raw-ip its NETBLT port [default: 1021]
@@ -64,7 +64,7 @@ pub(crate) struct Args {
     test: Test,
     #[command(flatten)]
     connection: Connection,
-    /// Report this often, in seconds; 0 for the end only
+    /// Interval between reports, in seconds; 0 for one report at the end
     #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = interval,
           help_heading = "Output")]
     interval: Duration,
@@ -72,7 +72,7 @@ pub(crate) struct Args {
     /// server writes one object a line
     #[arg(short = 'J', long, help_heading = "Output")]
     json: bool,
-    /// Only results, no words about them
+    /// Print only results
     #[arg(short, long, help_heading = "Output")]
     quiet: bool,
 }
@@ -84,64 +84,64 @@ struct Test {
     /// How long to send, in seconds [default: 10]
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds, conflicts_with = "bytes")]
     time: Option<Duration>,
-    /// Send this much: RFC 1030's transfer size (as in iperf3, K, M and G are powers of 1024)
+    /// Amount to send: RFC 1030's transfer size (as in iperf3, K, M and G are powers of 1024)
     #[arg(short = 'n', long, value_name = "BYTES", value_parser = bytes)]
     bytes: Option<u64>,
     /// The server sends
     #[arg(short = 'R', long)]
     reverse: bool,
-    /// This many connections at once
+    /// Number of parallel connections
     #[arg(short = 'P', long, value_name = "N", default_value_t = 1,
           value_parser = units::number::<u8>(1, MAX_STREAMS.into()))]
     parallel: u8,
 }
 
-/// How to do it. Both sides have these; the more restrictive value counts.
+/// Parameters of the connections, for both sides; the more restrictive value counts.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "The connection")]
 struct Connection {
-    /// Each connection sends no faster than this, a second, headers included (K, M and G are powers
+    /// Maximum rate of each connection, in bits per second, headers included (K, M and G are powers
     /// of 1000)
     #[arg(short, long, value_name = "RATE", value_parser = rate)]
     bitrate: Option<Rate>,
     /// How the side that sends chooses its rate; fixed if burst values are given
     #[arg(long, value_name = "POLICY", value_enum)]
     policy: Option<PolicyName>,
-    /// The side that sends follows another protocol's rules (see `netblt send --help`)
+    /// The sender follows another protocol's rules (see `netblt send --help`)
     #[arg(long, value_name = "NAME", value_enum, conflicts_with_all = ["policy", "burst_size"])]
     protocol: Option<ProtocolName>,
     /// Packets in a burst, 1 to 65535
     #[arg(long, value_name = "N", requires = "burst_interval", conflicts_with = "bitrate",
           value_parser = units::number::<u16>(1, 65_535))]
     burst_size: Option<u16>,
-    /// From the start of one burst to that of the next (to 65s; rfc998: whole milliseconds)
+    /// Time from the start of one burst to that of the next (to 65s; rfc998: whole milliseconds)
     #[arg(long, value_name = "TIME", requires = "burst_size",
           value_parser = units::burst_interval)]
     burst_interval: Option<Duration>,
-    /// Bytes in a buffer; on the sealed wire a power of two [default: 1MiB; rfc998: 64KiB]
+    /// Buffer size in bytes; on the sealed wire a power of two [default: 1MiB; rfc998: 64KiB]
     #[arg(long, value_name = "SIZE", value_parser = buffer_bytes)]
     buffer_size: Option<u32>,
-    /// Size of the IP packets to send, in bytes, at most [default: 16384; rfc998: 1260]
+    /// Maximum size of IP packets to send, in bytes [default: 16384; rfc998: 1260]
     #[arg(long, value_name = "BYTES", conflicts_with = "packet_size",
           value_parser = units::number::<u16>(576, 65_535))]
     mtu: Option<u16>,
-    /// Data bytes in a DATA packet, at most [default: what --mtu leaves room for]
+    /// Maximum data bytes in a DATA packet [default: what --mtu leaves room for]
     #[arg(long, value_name = "BYTES", value_parser = units::number::<u16>(
         MIN_PACKET_BYTES.into(), MAX_SEALED_PACKET_BYTES.into()
     ))]
     packet_size: Option<u16>,
-    /// Outstanding buffers [default: 48, and more where the path holds more, up to --memory;
-    /// rfc998: up to 512, of 32MiB]
+    /// Number of outstanding buffers [default: 48, and more where the path holds more, up to
+    /// --memory; rfc998: up to 512, of 32MiB]
     #[arg(long, value_name = "N", conflicts_with = "memory",
           value_parser = units::number::<u32>(1, MAX_OUTSTANDING.into()))]
     buffers: Option<u32>,
-    /// Memory for the buffers of a connection, at most [default: 512MiB]
+    /// Maximum memory for the buffers of a connection [default: 512MiB]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     memory: Option<u64>,
-    /// How packets look: both sides must agree
+    /// Packet format: both sides must agree
     #[arg(long, value_name = "WIRE", value_enum, default_value_t = WireName::Sealed)]
     wire: WireName,
-    /// Directly on IP (protocol 30), without UDP; takes the privilege CAP_NET_RAW (rfc998)
+    /// Directly on IP (protocol 30), without UDP; requires the privilege CAP_NET_RAW (rfc998)
     #[arg(long)]
     raw_ip: bool,
     /// Local address to use
@@ -153,7 +153,7 @@ struct Connection {
     /// Use IPv6 only
     #[arg(short = '6', long = "ipv6")]
     ipv6: bool,
-    /// How long a silent other side is waited for (1s to 49d)
+    /// Timeout for a silent peer (1s to 49d)
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = units::death_timer)]
     death_timer: Duration,
 }
@@ -214,7 +214,7 @@ impl Args {
 }
 
 impl Args {
-    /// The server's port: UDP's, or on IP itself NETBLT's.
+    /// The server's port: of UDP, or on IP itself of NETBLT.
     fn port(&self) -> u16 {
         self.port.unwrap_or(if self.connection.raw_ip { RAW_IP_PORT } else { PORT })
     }
@@ -236,7 +236,7 @@ impl Connection {
         Some(Burst { packets, interval })
     }
 
-    /// Whether the sending side keeps to burst values, whatever the path.
+    /// Whether the sender is fixed to burst values, whatever the path.
     fn is_fixed(&self) -> bool {
         self.policy.map_or(self.burst().is_some(), |policy| policy == PolicyName::Fixed)
     }
@@ -273,7 +273,7 @@ impl Connection {
     }
 }
 
-/// A number of seconds as iperf3 takes it, or with a unit.
+/// A number of seconds in iperf3's syntax, or with a unit.
 fn seconds(value: &str) -> Result<Duration, String> {
     match value.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
@@ -283,7 +283,7 @@ fn seconds(value: &str) -> Result<Duration, String> {
     .ok_or_else(|| "give seconds, from 0 to 86400".to_owned())
 }
 
-/// How often to report: no oftener than connections say how far they are.
+/// The report interval: not shorter than that of the connections' progress.
 fn interval(value: &str) -> Result<Duration, String> {
     match seconds(value)? {
         time if time.is_zero() || time >= SHORTEST_INTERVAL => Ok(time),
@@ -304,12 +304,12 @@ fn letter(value: &str, base: u64) -> Option<f64> {
     Some(number * base.pow(power) as f64)
 }
 
-/// `64K` and `1G` as iperf3 has them, or with a unit: `1.5MB`, `1GiB`.
+/// `64K` and `1G` as in iperf3, or with a unit: `1.5MB`, `1GiB`.
 fn bytes(value: &str) -> Result<u64, String> {
     letter(value, 1024).map_or_else(|| units::bytes(value), |bytes| Ok(bytes as u64))
 }
 
-/// `100M` as iperf3 has it, or with a unit: `100Mbit`, `12MB`.
+/// `100M` as in iperf3, or with a unit: `100Mbit`, `12MB`.
 fn rate(value: &str) -> Result<Rate, String> {
     match letter(value, 1000) {
         Some(bits) if bits >= 1.0 => Ok(Rate::from_bits_per_second(bits as u64)),

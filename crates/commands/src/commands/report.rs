@@ -1,5 +1,5 @@
-//! `netblt report`: pictures from what runs have written, the tests of RFC 1030 and of ORNL, and a
-//! contest on real kernels.
+//! `netblt report`: plots of recorded runs, the tests of RFC 1030 and of ORNL, and a comparison on
+//! real kernels.
 
 #[cfg(target_os = "linux")]
 mod compare;
@@ -76,8 +76,7 @@ fn trace(args: &TraceArgs) -> Result<(), Failure> {
     args.picture.write(&picture, "")
 }
 
-/// Threads for figures that are computed again, which takes seconds; more threads change nothing in
-/// them.
+/// Threads for computed figures, which take seconds; the number of threads does not change them.
 const THREADS: usize = 2;
 
 /// The file for computed figures.
@@ -106,7 +105,7 @@ impl FiguresArgs {
     }
 }
 
-/// The output of a picture.
+/// The output of a plot.
 #[derive(clap::Args, Debug)]
 struct PictureArgs {
     /// The file for the picture: FILE.svg, or a page if it ends in .html; - is standard output
@@ -122,7 +121,7 @@ impl PictureArgs {
         self.out.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"))
     }
 
-    /// Checks the type in its name.
+    /// Checks the type by the file's name.
     fn check(&self) -> Result<(), Failure> {
         match self.out.extension() {
             Some(extension) if !extension.eq_ignore_ascii_case("svg") && !self.is_page() => {
@@ -136,7 +135,7 @@ impl PictureArgs {
         }
     }
 
-    /// Writes it; a page has the words below the picture.
+    /// Writes it; a page has the words below the plot.
     fn write(&self, picture: &Picture, words: &str) -> Result<(), Failure> {
         let text = if self.is_page() { page(picture, words) } else { picture.svg() };
         if self.out == Path::new("-") {
@@ -146,7 +145,7 @@ impl PictureArgs {
     }
 }
 
-/// A page of a picture, and words below it.
+/// A page with a plot, and words below it.
 pub(super) fn page(picture: &Picture, words: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{}</title>\n\

@@ -7,19 +7,19 @@ use crate::stdout::say;
 use netblt::{Observer, Progress, Ticket, Warning};
 use netblt_proto::api::printable;
 
-/// The latest values of all connections.
+/// Latest values of all connections.
 #[derive(Debug, Default)]
 pub(super) struct Aggregate {
     streams: Mutex<Vec<Stream>>,
 }
 
-/// The last that is known of one connection.
+/// Latest values of one connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stream {
     /// The peer.
     pub(super) peer: Option<String>,
     pub(super) progress: Progress,
-    /// Over, well or badly.
+    /// Ended, with or without an error.
     pub(super) ended: bool,
 }
 
@@ -41,7 +41,7 @@ impl Aggregate {
     }
 }
 
-/// Writes what one connection reports to the board.
+/// Records one connection's reports.
 pub(super) struct StreamWriter<'a> {
     pub(super) board: &'a Aggregate,
     pub(super) at: usize,
@@ -94,7 +94,7 @@ impl Step {
         }
     }
 
-    /// All of them together, over the longest of their times.
+    /// All of them together, over the longest of their durations.
     pub(super) fn sum(steps: &[Self]) -> Self {
         let mut sum = Self::default();
         for step in steps {

@@ -26,7 +26,7 @@ use crate::units;
 
 /// The interval at which the output samples the connections.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long the other end in this process may take to listen.
+/// Limit on the time until the other end in this process listens.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn run(args: &Args, target: Option<&OsStr>, cancel: &Cancel) -> Result<(), Failure> {
@@ -37,7 +37,7 @@ pub(super) fn run(args: &Args, target: Option<&OsStr>, cancel: &Cancel) -> Resul
     Ok(())
 }
 
-/// The server's ticket; a host by name is one of a server for all.
+/// The server's ticket; a host name stands for a server without ticket.
 fn target_ticket(args: &Args, target: Option<&OsStr>) -> Result<Ticket, Failure> {
     let text = match target {
         Some(target) => target.to_string_lossy().into_owned(),
@@ -96,7 +96,8 @@ pub(super) fn run_here(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
     }
     let mut tested = tested?;
     let there: Vec<Outcome> = there.try_iter().filter_map(Result::ok).collect();
-    // Values that one end cannot know, the other one does. Of several they cannot be matched.
+    // Each end has values that the other cannot know. With several connections they cannot be
+    // matched.
     if let ([here], [there]) = (tested.outcomes.as_mut_slice(), there.as_slice()) {
         here.data_timeouts = here.data_timeouts.or(there.data_timeouts);
         here.summary.verified |= there.summary.verified;
@@ -146,7 +147,7 @@ fn test(
 ) -> Result<FinishedTest, Failure> {
     let role = if args.test.reverse { Role::Receiver } else { Role::Sender };
     let load = match (args.load(), args.test.parallel) {
-        // iperf3 shares the bytes out.
+        // As in iperf3, the bytes are divided among the connections.
         (Load::Bytes(bytes), streams) => Load::Bytes(bytes.div_ceil(u64::from(streams))),
         (time, _) => time,
     };
@@ -169,7 +170,7 @@ fn test(
             };
             let thread = thread::Builder::new().name("connection".to_owned());
             thread.spawn_scoped(scope, connect).map_err(|source| {
-                // All connections take part in a test; those that have begun end.
+                // A test needs all connections: if one fails, those that have begun end.
                 cancel.cancel();
                 Error::Thread { purpose: "for a connection", source }
             })
@@ -272,7 +273,7 @@ fn print(text: &str) {
     let _ = stdout::write(format!("{}\n", text.trim_end()).as_bytes());
 }
 
-/// The end: RFC 1030's columns, or the document.
+/// The end of the output: RFC 1030's columns, or the document.
 fn conclude(args: &Args, options: &Options, tested: &FinishedTest) {
     let (outcomes, fixed) = (tested.outcomes.as_slice(), args.connection.is_fixed());
     if args.json {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use netblt::bench::Outcome;
 use netblt_proto::config::Role;
 
-/// RFC 1030's names of the columns, with a unit where it is not that of `--help`'s options.
+/// RFC 1030's column names, with a unit where it differs from that of `--help`'s options.
 const COLUMNS: [&str; 11] = [
     "",
     "BS/BI",
@@ -31,7 +31,7 @@ fn line<T: AsRef<str>>(cells: [T; 11]) -> String {
     cells.collect::<Vec<_>>().join(" ")
 }
 
-/// One row of it. `fixed` if burst values ruled.
+/// One row of it. `fixed`: whether burst values determined the rate.
 pub(super) fn row(name: &str, outcome: &Outcome, fixed: bool) -> String {
     let (parameters, stats) = (&outcome.parameters, &outcome.summary.stats);
     let bursts = match fixed {

@@ -1,4 +1,4 @@
-//! The results as JSON: in iperf3's form where it has one, with RFC 1030's figures beside it.
+//! The results as JSON, in iperf3's format where it has one, with RFC 1030's figures added.
 
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use super::aggregate::{Step, Stream};
 use crate::json::rounded;
 use crate::stdout;
 
-/// Writes one document and a line end. A reader that went away must not fail the test.
+/// Writes one document and a line end. A closed pipe must not fail the test.
 pub(super) fn print(document: &Value) -> io::Result<()> {
     stdout::write(format!("{document}\n").as_bytes())
 }
@@ -86,8 +86,7 @@ fn part(from: f64, step: &Step) -> Value {
     })
 }
 
-/// How it ended. `here` holds the figures of this end, `there` those of the other one if they are
-/// known.
+/// The result. `here` holds the figures of this end, `there` those of the peer if known.
 pub(super) fn end(here: &[Outcome], fixed: bool) -> Value {
     let streams = here.iter().enumerate().map(|(i, outcome)| {
         let mut value = figures(outcome, fixed);
@@ -113,7 +112,7 @@ pub(super) fn total_bytes(outcomes: &[Outcome]) -> u64 {
     outcomes.iter().map(|outcome| outcome.summary.bytes).sum()
 }
 
-/// Seconds that the longest took.
+/// Duration of the longest, in seconds.
 pub(super) fn longest(outcomes: &[Outcome]) -> f64 {
     outcomes.iter().map(|outcome| outcome.summary.elapsed.as_secs_f64()).fold(0.0, f64::max)
 }

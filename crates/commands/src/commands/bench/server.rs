@@ -28,7 +28,7 @@ pub(super) fn run(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
     let service = Service { private: args.private, once: args.one_off };
     let mut teller = Teller { args, tests: 0 };
     match bench::serve(service, &options, &mut teller, cancel) {
-        // A server ends that way.
+        // The normal end of a server.
         Ok(()) | Err(Error::Interrupted) => Ok(()),
         Err(error) => Err(Failure::transfer(&error, false)),
     }

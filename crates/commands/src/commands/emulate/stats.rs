@@ -1,5 +1,5 @@
-//! The output of an emulated path: a line at intervals, and the counters at the end; for people,
-//! and as JSON lines to a stream and a file.
+//! The output of an emulated path: a line at intervals and the counters at the end, as text, and as
+//! JSON lines to a stream and a file.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -21,12 +21,12 @@ use crate::json::rounded;
 use crate::stdout;
 use crate::units;
 
-/// Often enough for `netblt report trace` to show a queue that comes and goes.
+/// Interval short enough for `netblt report trace` to show a queue that comes and goes.
 const TRACE_INTERVAL: Duration = Duration::from_millis(100);
 const JSON_INTERVAL: Duration = Duration::from_secs(1);
-/// One late packet in this many makes the measurement doubtful.
+/// Share of late packets (one in this many) from which the measurement is doubtful.
 const MANY_LATE: u64 = 100;
-/// Most changes of a link in the first event.
+/// Limit on changes of a link in the first event.
 const MAX_CHANGES: usize = 2000;
 
 /// The output about the path while it works and afterwards.
@@ -85,23 +85,23 @@ impl StatsArgs {
     }
 }
 
-/// One direction at one time.
+/// State of one direction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Side {
     pub(super) counters: Counters,
     pub(super) queue_time: Duration,
 }
 
-/// A path at one time.
+/// State of a path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct View {
     pub(super) up: Side,
     pub(super) down: Side,
-    /// Packets not taken in.
+    /// Packets that were not emulated.
     pub(super) refused: u64,
-    /// Packets that the system would not send on.
+    /// Packets that the system did not send.
     pub(super) unsent: u64,
-    /// Packets more than a millisecond late, and the most.
+    /// Packets more than a millisecond late, and the largest lateness.
     pub(super) late: u64,
     pub(super) late_max: Duration,
     /// Packets that the system dropped before the emulator could read them.
@@ -161,7 +161,7 @@ impl SideData {
         }
     }
 
-    /// For people.
+    /// As text.
     fn line(&self, name: &str) -> String {
         let mut text = format!(
             "{name} {:.1} Mbit/s, queue {} ({:.1} ms)",
@@ -189,8 +189,8 @@ impl SideData {
 }
 
 /// The rates and outages of the links, for the first event: rates are `[seconds, Mbit/s]`, `null`
-/// without a limit; outages `[from, to]`, `null` if one does not end. Both count `from` the same
-/// moment as the schedule.
+/// without a limit; outages `[from, to]`, `null` if one does not end. Both count from the start of
+/// the schedule.
 pub(super) fn links(scenario: &Scenario, from: From) -> Value {
     let from = match from {
         From::Start => "start",
@@ -237,7 +237,7 @@ pub(super) struct Stats {
     interval: Option<Duration>,
     last: (Instant, View),
     people: bool,
-    /// Whether people want a line now and then.
+    /// Whether text lines are printed at intervals.
     lines: bool,
     json: Option<Stream>,
     trace: Option<(PathBuf, BufWriter<File>)>,
@@ -295,7 +295,7 @@ impl Stats {
     pub(super) fn sample(&mut self, view: impl FnOnce() -> View) {
         let now = Instant::now();
         let Some(interval) = self.interval.filter(|_| now >= self.next) else { return };
-        // One that was missed is not made up for.
+        // A missed sample is not made up for.
         self.next += interval;
         if self.next < now {
             self.next = now + interval;
@@ -310,7 +310,7 @@ impl Stats {
         self.last = (now, view);
     }
 
-    /// The last event, and the books for people.
+    /// The last event, and the totals as text.
     pub(super) fn finish(mut self, view: &View) -> Result<(), Failure> {
         let now = Instant::now();
         self.last = (self.start, View::default());

@@ -17,32 +17,32 @@ use crate::commands::emulate::options::Link;
 use crate::exit::{Code, Failure};
 use crate::units;
 
-/// Compare on this machine: netblt, others' rules, TCP, and other tools over bad networks
+/// Compare netblt, other protocols, TCP and other tools on this machine over emulated networks
 ///
-/// Needs root on Linux: it makes two hosts (network namespaces) for every run, joins them by an
+/// Needs root on Linux. For every run it creates two hosts (network namespaces), joins them by an
 /// emulated path, sends the same file by each program in turn, and removes everything again.
 /// iperf3, scp, rsync, qcp, srt-file-transmit and uftp take part if they are on PATH; missing ones
 /// are named. Results are medians: the rate from the start of the connecting program to the
 /// verified end, bytes on the wire, losses, the queue, and processor time of both sides. Without
-/// options of a link it runs on three paths. Figures are of this machine, and worth something if it
-/// is quiet.
+/// link options it runs on three paths. The figures hold for this machine, and only if it is idle
+/// otherwise.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     netblt report compare --html compare.html\n  \
     netblt report compare --rate 20Mbit --rtt 40ms --only netblt,tcp-bbr\n  \
     netblt report compare --scenario geo-satellite --size 20MB")]
 pub(super) struct Args {
-    /// Runs of each
+    /// Number of runs of each
     #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = units::number::<u32>(1, 100))]
     runs: u32,
-    /// Length of the file [default: four seconds of the link's rate]
+    /// Length of the file [default: four seconds at the link's rate]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     size: Option<u64>,
-    /// End a run that takes longer, and say so
+    /// Abort a run that takes longer, and report it
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = units::duration)]
     longest: Duration,
-    /// Only these, by their names and with commas between them
+    /// Only these programs, by name, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = rival_name)]
     only: Vec<String>,
     #[command(flatten)]

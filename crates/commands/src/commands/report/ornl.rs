@@ -10,11 +10,11 @@ use netblt_ornl::rows::Row;
 use super::{FiguresArgs, THREADS};
 use crate::exit::Failure;
 
-/// Run ORNL's review of bulk protocols (2003) again: SABUL, Tsunami, FOBS, QUANTA, TCP, and ours
+/// Run ORNL's review of bulk protocols (2003) again: SABUL, Tsunami, FOBS, QUANTA, TCP, and NETBLT
 ///
-/// Re-creations of each one's rules between models of ORNL's hosts on a model of its test network,
-/// in virtual time, beside what it published: nothing is sent anywhere, and the figures are the
-/// same on every machine.
+/// Simulates each protocol between models of ORNL's hosts on a model of its test network, and shows
+/// the result beside the published figures. Nothing is sent, and the figures are the same on every
+/// machine.
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `netblt report trace`: what an emulated path carried, from the samples of `netblt emulate`.
+//! `netblt report trace`: the traffic of an emulated path, from the samples of `netblt emulate`.
 
 use serde_json::Value;
 
@@ -10,11 +10,11 @@ const LOSSES: [&str; 5] = ["lost_random", "lost_queue", "lost_policer", "lost_mt
 /// The directions and their colours.
 const WAYS: [(&str, usize); 2] = [("up", 0), ("down", 1)];
 
-/// Most bins of time in a picture.
+/// Limit on bins of time in a plot.
 const BINS: f64 = 400.0;
 
-/// The picture; `None` when there is nothing to draw. Its title is the network's, if it gets none;
-/// `file` is where it is from.
+/// The plot; `None` if there is nothing to draw. The default title is the network's; `file` is the
+/// source.
 pub(super) fn picture(text: &str, title: Option<&str>, file: &str) -> Option<Picture> {
     let (mut samples, mut link) = (Vec::new(), Value::Null);
     for line in text.lines() {
@@ -49,7 +49,7 @@ pub(super) fn picture(text: &str, title: Option<&str>, file: &str) -> Option<Pic
         Panel::new("throughput, Mbit/s", [throughput.to_vec(), limits(&link, begin)].concat()),
         Panel::new("queue delay, ms", series("queue_ms")),
     ];
-    // Limits alone are no picture of what happened.
+    // Limits without measurements make no plot.
     if panels.iter().flat_map(|panel| &panel.series).all(|series| series.kind == Kind::Limit) {
         return None;
     }
@@ -70,7 +70,7 @@ pub(super) fn picture(text: &str, title: Option<&str>, file: &str) -> Option<Pic
     Some(Picture { title, notes, panels, bands, end })
 }
 
-/// The megabits delivered by each sample. A sample has bytes, or the rate since the one before.
+/// Megabits delivered up to each sample. A sample has bytes, or the rate since the one before.
 fn delivered(samples: &[Value], way: &str) -> Vec<(f64, f64)> {
     let (mut points, mut before) = (Vec::new(), (0.0, 0.0));
     for data in samples {
@@ -103,7 +103,7 @@ fn pair(value: &Value) -> Option<(f64, Option<f64>)> {
 fn limits(link: &Value, begin: f64) -> Vec<Series> {
     let of_way = |way: &str| -> Vec<(f64, f64)> {
         let steps = link["links"][way]["mbps"].as_array().map(Vec::as_slice).unwrap_or_default();
-        // A value at the beginning of the schedule held before it, too.
+        // The first value of the schedule held before it, too.
         let at = |at: f64| if at > 0.0 { begin + at } else { 0.0 };
         steps.iter().filter_map(pair).filter_map(|(from, mbps)| Some((at(from), mbps?))).collect()
     };
@@ -117,7 +117,7 @@ fn limits(link: &Value, begin: f64) -> Vec<Series> {
     ]
 }
 
-/// The last sample before any packet came.
+/// The last sample before the first packet.
 fn first_packet(samples: &[Value]) -> f64 {
     let packets = |data: &Value| {
         WAYS.iter().filter_map(|(way, _)| number(&data[way]["entered_packets"])).sum::<f64>()
@@ -126,7 +126,7 @@ fn first_packet(samples: &[Value]) -> f64 {
     idle.last().and_then(|data| number(&data["seconds"])).unwrap_or_default()
 }
 
-/// Packets that had been lost by each sample, for any reason.
+/// Packets lost up to each sample, for any reason.
 fn lost(samples: &[Value], way: &str) -> Vec<(f64, f64)> {
     let total = |data: &Value| LOSSES.iter().filter_map(|name| number(&data[way][name])).sum();
     let mut points: Vec<(f64, f64)> = Vec::new();
@@ -139,7 +139,7 @@ fn lost(samples: &[Value], way: &str) -> Vec<(f64, f64)> {
     points
 }
 
-/// When either way did not work.
+/// Outages of either direction.
 fn outages(link: &Value, begin: f64) -> Vec<Band> {
     let spans = WAYS.iter().flat_map(|(way, _)| {
         link["links"][way]["outages"].as_array().map(Vec::as_slice).unwrap_or_default()

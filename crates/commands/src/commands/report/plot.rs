@@ -9,7 +9,7 @@ use axis::{Axis, thinned};
 
 const WIDTH: f64 = 900.0;
 const LEFT: f64 = 64.0;
-/// Room for the lines' names.
+/// Width reserved for the lines' names.
 const RIGHT: f64 = 150.0;
 const MARGIN: f64 = 16.0;
 const PANEL: f64 = 170.0;
@@ -18,17 +18,18 @@ const GAP: f64 = 46.0;
 const LANE: f64 = 20.0;
 const TITLE_LINE: f64 = 20.0;
 const NOTE_LINE: f64 = 16.0;
-/// Letters that surely fit into the width, of the title's size and of the notes'.
+/// Letters that fit into the width, in the title's size and in the notes'.
 const TITLE_LETTERS: usize = 96;
 const NOTE_LETTERS: usize = 130;
 /// Labels of lines that end at the same height move apart by this.
 const LABEL: f64 = 14.0;
 /// Blue, orange, green and violet: almost everyone can distinguish them, on screen and in print.
 const COLOURS: [&str; 4] = ["#2266aa", "#cc6600", "#228855", "#884499"];
-/// If the largest stroke is this many times the median, the axis is logarithmic: one burst of
-/// losses would make all others invisible.
+/// If the largest stroke is this many times the median, the axis is logarithmic, because one burst
+/// of losses would make all others invisible.
 const BURST: f64 = 20.0;
-/// A limit this many times the largest value would make everything else invisible.
+/// A limit of this many times the largest value is not drawn: it would make everything else
+/// invisible.
 const FAR: f64 = 4.0;
 
 /// How a series is drawn.
@@ -44,7 +45,7 @@ pub(crate) enum Kind {
     Lane,
 }
 
-/// One line.
+/// One series.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
     pub(super) name: String,
@@ -63,7 +64,7 @@ pub(crate) struct Bar {
     pub(crate) from: f64,
     pub(crate) to: f64,
     pub(crate) colour: &'static str,
-    /// The text that is shown when the mouse is over it.
+    /// The tooltip.
     pub(crate) says: String,
 }
 
@@ -72,7 +73,7 @@ impl Series {
         Self { name: name.to_owned(), kind, colour, points, bars: Vec::new() }
     }
 
-    /// A lane of spans that differ.
+    /// A lane with spans of different kinds.
     pub(crate) fn of_bars(name: &str, bars: Vec<Bar>) -> Self {
         Self { bars, ..Self::new(name, Kind::Lane, 0, Vec::new()) }
     }
@@ -82,7 +83,7 @@ impl Series {
     }
 }
 
-/// The series with a common vertical axis.
+/// Series with a common vertical axis.
 #[derive(Clone, Debug)]
 pub(crate) struct Panel {
     pub(crate) label: String,
@@ -118,7 +119,7 @@ impl Panel {
     }
 }
 
-/// A time in which something was out of order, across all panels.
+/// A time of malfunction, across all panels.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Band {
     pub(super) from: f64,
@@ -126,7 +127,7 @@ pub(crate) struct Band {
     pub(super) name: &'static str,
 }
 
-/// A picture.
+/// A plot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Picture {
     pub(crate) title: String,
@@ -139,7 +140,7 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// As a file of its own.
+    /// As an SVG file.
     pub(crate) fn svg(&self) -> String {
         let titles = wrapped(&self.title, TITLE_LETTERS);
         let notes: Vec<String> =
@@ -186,12 +187,12 @@ impl Picture {
 
 const GREY: &str = "#444444";
 
-/// The time axis: it ends where the run does.
+/// The time axis: it ends with the run.
 struct Time {
     axis: Axis,
     end: f64,
     unit: &'static str,
-    /// Of a second.
+    /// Decimals of a second.
     factor: f64,
 }
 
@@ -232,7 +233,7 @@ fn draw(svg: &mut String, panel: &Panel, top: f64, time: &Time, bands: &[Band]) 
     }
 }
 
-/// Above the first panel; of bands that stand close, the first.
+/// Labels above the first panel; of bands that are close, only the first.
 fn name_bands(svg: &mut String, bands: &[Band], top: f64, time: &Time) {
     // To the right of the panel's own label.
     let mut free = LEFT + 190.0;
@@ -266,7 +267,7 @@ fn lanes(svg: &mut String, panel: &Panel, top: f64, time: &Time) {
     }
 }
 
-/// Spans less than `gap` apart are one: there may be more of them than pixels.
+/// Merges spans less than `gap` apart: there may be more of them than pixels.
 fn joined(spans: &[(f64, f64)], gap: f64) -> Vec<(f64, f64)> {
     let mut joined: Vec<(f64, f64)> = Vec::new();
     for span in spans {
@@ -360,7 +361,7 @@ fn apart(labels: &mut [(f64, &str, String)], top: f64, bottom: f64) {
     }
 }
 
-/// A value holds until the next.
+/// A step function: a value holds until the next.
 fn steps(points: &[(f64, f64)], end: f64) -> Vec<(f64, f64)> {
     let mut path = Vec::new();
     let points = points.iter().filter(|point| point.0 <= end);
@@ -399,7 +400,7 @@ fn rectangle(svg: &mut String, [x, y, width, height]: [f64; 4], colour: &str, op
     );
 }
 
-/// Lines of at most so many letters. Longer words are broken.
+/// Wraps to lines of at most so many letters. Longer words are broken.
 fn wrapped(text: &str, letters: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut line = String::new();
@@ -422,7 +423,7 @@ fn wrapped(text: &str, letters: usize) -> Vec<String> {
     lines
 }
 
-/// Text as XML has it.
+/// Text with XML escapes.
 pub(crate) fn escape(text: &str) -> String {
     let clean = text.chars().filter(|c| !c.is_control()).collect::<String>();
     clean.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")

@@ -1,8 +1,8 @@
-//! Rates from totals: bins of equal time. Totals that were taken a moment after others would make
-//! any rate if that moment were what they are divided by.
+//! Rates from totals, in bins of equal time: a total sampled a moment late would otherwise give a
+//! wrong rate when divided by its interval.
 
-/// The rate of a total: its mean in bins of equal length, of about `width` and never less. Each
-/// point is at the end of its bin. Between two totals it grew evenly.
+/// The rate of a total: its mean in bins of equal length, of at least `width`. Each point is at the
+/// end of its bin. Totals are interpolated linearly.
 pub(super) fn of(totals: &[(f64, f64)], width: f64) -> Vec<(f64, f64)> {
     let Some((end, _)) = totals.last().copied().filter(|(end, _)| *end > 0.0) else {
         return Vec::new();
@@ -27,7 +27,7 @@ pub(super) fn of(totals: &[(f64, f64)], width: f64) -> Vec<(f64, f64)> {
     points
 }
 
-/// The middle one of the times between totals: what they are usually apart.
+/// Median of the intervals between totals.
 pub(super) fn usual_step(totals: &[(f64, f64)]) -> f64 {
     let mut steps: Vec<f64> = totals.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
     steps.sort_by(f64::total_cmp);

@@ -13,10 +13,10 @@ use netblt_rfc1030::rows::Network;
 use super::{FiguresArgs, THREADS};
 use crate::exit::Failure;
 
-/// Run the tests of RFC 1030 (1987) again: every row as published, and ours beside it
+/// Run the tests of RFC 1030 (1987) again: every row as published, and the simulated one beside it
 ///
-/// Models of the three networks and their hosts, in virtual time: nothing is sent anywhere, and the
-/// figures are the same on every machine.
+/// Models of the three networks and their hosts, in virtual time: nothing is sent, and the figures
+/// are the same on every machine.
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     #[command(flatten)]

@@ -1,5 +1,5 @@
-//! `netblt report transfer`: where the time of one transfer went, from the trace of one of its
-//! ends (`docs/reference/trace.md`).
+//! `netblt report transfer`: what limited one transfer, from the trace of one of its ends
+//! (`docs/reference/trace.md`).
 
 mod drawing;
 mod evidence;
@@ -20,7 +20,7 @@ use crate::units;
 use evidence::Evidence;
 use trace::{BadLine, Trace};
 
-/// Most lines about what changed the rate.
+/// Limit on lines about changes of the rate.
 const MOST_LINES: usize = 20;
 
 /// Say what limited one transfer, list what changed its rate, and draw it
@@ -39,7 +39,7 @@ pub(super) struct Args {
     picture: OptionalPicture,
 }
 
-/// The output of the picture, if one is wanted.
+/// The output of the plot, if requested.
 #[derive(clap::Args, Debug)]
 struct OptionalPicture {
     /// Draw it, too: into FILE.svg, or a page if it ends in .html
@@ -124,7 +124,7 @@ struct Summary {
     version: u32,
     role: Option<String>,
     wire: Option<String>,
-    /// How it ended; nothing if the trace was cut short.
+    /// How it ended; absent if the trace was cut short.
     ended: Option<String>,
     seconds: f64,
     data_packets: u64,
@@ -133,26 +133,26 @@ struct Summary {
     mean_mbps: f64,
     lost: u64,
     resent: u64,
-    /// Repair packets made (sender), or packets made from them (receiver).
+    /// Repair packets made (sender), or packets recovered from them (receiver).
     repaired: u64,
     rtt_ms: Option<f64>,
     min_rtt_ms: Option<f64>,
     max_queue_ms: Option<f64>,
     max_outstanding: u64,
-    /// Seconds in which nothing could be sent or taken, by what it waited for.
+    /// Seconds in which nothing could be sent or stored, by cause.
     waited: Vec<Wait>,
     silent_seconds: f64,
-    /// What changed the congestion window, but for growth and a short queue that is kept.
+    /// Changes of the congestion window, apart from growth and control by a short queue.
     changes: Vec<trace::Change>,
-    /// Tests whether losses are this sender's doing.
+    /// Tests whether losses are caused by this sender.
     tests: Vec<trace::Test>,
-    /// Excuses of losses that began or ended.
+    /// When losses began or ceased to be excused.
     excuses: Vec<trace::Excuse>,
-    /// What limited it, by name and in a sentence, and the figures that say so.
+    /// What limited it: name, sentence, and the figures.
     limit: &'static str,
     limit_sentence: String,
     limit_evidence: Evidence,
-    /// Timers that ran out, by name.
+    /// Expired timers, by name.
     timers: std::collections::BTreeMap<String, u64>,
     dropped: u64,
     missing_events: u64,
@@ -170,7 +170,7 @@ impl Summary {
         let last = |points: &[(f64, f64)]| points.last().map(|point| point.1);
         let sum = |spans: &[(f64, f64)]| rounded(spans.iter().map(|(from, to)| to - from).sum());
         let largest = |points: &[(f64, f64)]| points.iter().map(|p| p.1).reduce(f64::max);
-        // A sender's line counts headers, too; its buffers are what arrived of the data.
+        // A sender's total counts headers, too; its buffers are the data that arrived.
         let delivered = trace.accepted.filter(|bytes| *bytes > 0);
         let delivered = delivered.or_else(|| last(&trace.delivered).map(|bytes| bytes as u64));
         let bytes = delivered.unwrap_or(trace.data_bytes);
@@ -211,7 +211,7 @@ impl Summary {
         }
     }
 
-    /// What changed the rate, in the order of time; the largest changes where there are many.
+    /// Changes of the rate in the order of time; the largest ones if there are many.
     fn rate_changes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines: Vec<(f64, f64, String)> = Vec::new();
         for change in &self.changes {
@@ -220,7 +220,7 @@ impl Summary {
             lines.push((change.at, size, change.to_string()));
         }
         lines.extend(self.tests.iter().map(|test| (test.at, 1.0, test.to_string())));
-        // What a test gave is in its line.
+        // The result of a test is in its own line.
         let excuses = self.excuses.iter().filter(|excuse| excuse.reason != "tested");
         lines.extend(excuses.map(|excuse| (excuse.at, 1.0, excuse.to_string())));
         let left_out = lines.len().saturating_sub(MOST_LINES);

@@ -1,8 +1,8 @@
-//! Round numbers along an axis, and no more points than there are pixels.
+//! Round numbers along an axis, and no more points than pixels.
 
-/// More points than this in a line are more than there are pixels; groups give way to their ends.
+/// Limit on the points of a line: more than pixels. Groups are reduced to their extremes.
 const MAX_POINTS: usize = 4000;
-/// Marks on an axis, at most.
+/// Limit on the marks of an axis.
 const MAX_MARKS: u32 = 20;
 
 /// From zero to the largest value, with marks at round numbers.
@@ -10,7 +10,7 @@ const MAX_MARKS: u32 = 20;
 pub(super) struct Axis {
     pub(super) end: f64,
     step: f64,
-    /// Its start if it is logarithmic: a power of ten.
+    /// Start of a logarithmic axis: a power of ten.
     from: Option<f64>,
 }
 
@@ -26,7 +26,7 @@ impl Axis {
 
     /// A logarithmic one, from below the smallest of the values to the largest.
     pub(super) fn logarithmic(smallest: f64, largest: f64) -> Self {
-        // The smallest value is to be visible, too.
+        // The smallest value has to be visible, too.
         let from = 10_f64.powf((smallest / 2.0).log10().floor());
         Self { end: largest.max(from * 10.0), step: from, from: Some(from) }
     }
@@ -65,7 +65,7 @@ impl Axis {
     }
 }
 
-/// Groups of points by their lowest and highest: peaks must not vanish.
+/// Reduces groups of points to their lowest and highest, so that peaks stay visible.
 pub(super) fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     if points.len() <= MAX_POINTS {
         return points.to_vec();

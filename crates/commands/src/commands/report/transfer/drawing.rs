@@ -1,15 +1,14 @@
-//! The picture of one transfer: rate, losses, round trip, buffers and waits over time.
+//! The plot of one transfer: rate, losses, round trip, buffers and waits over time.
 
 use super::super::plot::{Band, Kind, Panel, Picture, Series};
 use super::super::rates;
 use super::trace::Trace;
 
-/// A run is cut into so many steps to make rates of counts, but into none shorter than
-/// [`SHORTEST`].
+/// Number of bins of a run, of at least [`SHORTEST`] each.
 const STEPS: f64 = 200.0;
 /// Two bursts of a slow sender, in seconds.
 const SHORTEST: f64 = 0.01;
-/// What the trace calls the causes of waiting, and what the picture does.
+/// Names of the causes of waiting, in the trace and in the plot.
 const CAUSES: [(&str, &str); 5] = [
     ("source", "source's disk"),
     ("permission", "permission"),
@@ -78,7 +77,7 @@ fn scaled(points: &[(f64, f64)], factor: f64) -> Vec<(f64, f64)> {
     points.iter().map(|(at, value)| (*at, value * factor)).collect()
 }
 
-/// Bytes a second of what passed, step by step.
+/// Bytes a second, bin by bin.
 fn passed_rate(trace: &Trace, step: f64) -> Vec<(f64, f64)> {
     let mut total = 0.0;
     let totals = trace.data.iter().map(|(cell, bytes)| {
@@ -88,7 +87,7 @@ fn passed_rate(trace: &Trace, step: f64) -> Vec<(f64, f64)> {
     rate_of(&totals.collect::<Vec<_>>(), step)
 }
 
-/// The rate of a total, step by step. Each point is at the end of its step.
+/// The rate of a total, bin by bin. Each point is at the end of its bin.
 fn rate_of(totals: &[(f64, f64)], step: f64) -> Vec<(f64, f64)> {
     let Some(last) = totals.last() else { return Vec::new() };
     let (mut points, mut before, mut next) = (Vec::new(), 0.0, totals.iter().peekable());
@@ -105,7 +104,7 @@ fn rate_of(totals: &[(f64, f64)], step: f64) -> Vec<(f64, f64)> {
     points
 }
 
-/// A count stays what it is until it changes.
+/// Points of a step function: a count holds until it changes.
 fn stairs(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut stairs: Vec<(f64, f64)> = Vec::with_capacity(points.len());
     for (at, value) in points {

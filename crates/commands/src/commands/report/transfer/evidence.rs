@@ -1,84 +1,85 @@
-//! What a trace measured of the causes that slow a transfer, in figures
-//! (`docs/reference/trace.md`). It is a function of the trace, and decides nothing.
+//! Measures each possible limit of a transfer from its trace, in figures
+//! (`docs/reference/trace.md`). A function of the trace; it decides nothing.
 
 use serde::Serialize;
 
 use super::trace::{Standing, Trace};
 use crate::json::{fine, rounded};
 
-/// Nothing arrived for so long, in seconds and in round trips: the path was dead.
+/// Shortest time without arrivals that counts as an outage, in seconds and in round trips.
 const DEAD: (f64, f64) = (0.4, 3.0);
-/// Rates are compared over cells of so many seconds, and of so many round trips, at least.
+/// Minimum bin width for rates, in seconds and in round trips.
 const CELL: (f64, f64) = (0.25, 4.0);
-/// A transfer has so many cells at most.
+/// Limit on the bins of a transfer.
 const MOST_CELLS: f64 = 400.0;
-/// A cell that carried less than this part of the median is low, and so many in a row are a dip.
+/// A bin with less than this part of the median is low, and so many low ones in a row are a dip.
 const LOW: f64 = 0.35;
 const LOW_CELLS: usize = 3;
-/// A start takes so many round trips; what it loses says little of the path.
+/// Round trips of a slow start; its losses say little about the path.
 const START_ROUNDS: f64 = 20.0;
-/// A smaller part of the bottleneck is not known well.
+/// Smallest share of the bottleneck that is measured reliably.
 const LEAST_SHARE: f64 = 0.01;
-/// Losses while less than this waits, in seconds, or this part of the smallest round trip, met no
-/// queue.
+/// Queue delay below which a loss met no queue: in seconds, and as a part of the smallest round
+/// trip.
 const NO_QUEUE: (f64, f64) = (0.003, 0.15);
 
-/// What one trace shows. Shares are parts of the time between the first and the last data, unless
-/// they say something else.
+/// The measurements of one trace. Shares are of the time between the first and the last data,
+/// unless stated otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Evidence {
-    /// From the first data to the last.
+    /// Time from the first data to the last.
     pub(super) seconds: f64,
-    /// The same in smallest round trips.
+    /// The same in minimum round trips.
     pub(super) round_trips: f64,
-    /// For how much of the time it waited, by cause.
+    /// Share of the time spent waiting, by cause.
     pub(super) source_share: f64,
     pub(super) permission_share: f64,
     pub(super) in_flight_share: f64,
     pub(super) paused_share: f64,
     pub(super) receiver_disk_share: f64,
-    /// All was sent, and for so much of the whole time the end was awaited.
+    /// Share of the whole time in which all data was sent and storing was awaited.
     pub(super) storing_share: f64,
-    /// What was allowed while nothing was waited for, and was not sent.
+    /// Share of the allowed rate that was not used while the sender waited for nothing.
     pub(super) unused_share: f64,
-    /// The rate was fixed.
+    /// Whether the rate was fixed.
     pub(super) is_fixed: bool,
-    /// For how much of the time a circuit breaker kept the rate below the fixed one.
+    /// Share of the time in which a circuit breaker kept the rate below the fixed one.
     pub(super) breaker_share: f64,
-    /// For how much of the time nothing arrived.
+    /// Share of the time in which nothing arrived.
     pub(super) dead_share: f64,
-    /// For how much of the time the path carried far less than usual, and what was missing by that.
+    /// Share of the time in which the path carried far less than usual, and the data missing by
+    /// that.
     pub(super) dip_share: f64,
     pub(super) dip_seconds: f64,
-    /// Lost packets, of those that were sent after the start.
+    /// Loss rate of the packets sent after the start.
     pub(super) loss_share: f64,
-    /// Those of them that met no queue.
+    /// Share of these losses that met no queue.
     pub(super) unqueued_loss_share: f64,
     pub(super) marked_share: f64,
     pub(super) tests_passed: u64,
     pub(super) tests_failed: u64,
-    /// For how much of the time losses were excused.
+    /// Share of the time in which losses were excused.
     pub(super) excused_share: f64,
-    /// The sender's part of the bottleneck, and for how much of the time it was known.
+    /// The sender's share of the bottleneck, and for how much of the time it was known.
     pub(super) path_share: Option<f64>,
     pub(super) path_known_share: f64,
-    /// What the bottleneck carries by that, and what part of it arrived.
+    /// The bottleneck's rate according to that share, and the delivered part of it.
     pub(super) line_mbps: Option<f64>,
     pub(super) used_share: Option<f64>,
     pub(super) min_rtt_ms: f64,
-    /// What waited: a tenth of the time less, half of it, and a tenth of it more.
+    /// Queue delay: its first decile, median and last decile.
     pub(super) queue_low_ms: f64,
     pub(super) queue_ms: f64,
     pub(super) queue_high_ms: f64,
-    /// What round trips vary by, from one to the next.
+    /// Jitter: the difference from one round trip to the next.
     pub(super) varies_ms: f64,
-    /// What only the way back adds.
+    /// Delay added by the return path.
     pub(super) way_back_ms: f64,
-    /// What arrived, and how much that varied: its standard deviation, over the mean.
+    /// Delivery rate, and its coefficient of variation.
     pub(super) mbps: f64,
     pub(super) high_mbps: f64,
     pub(super) rate_varies: f64,
-    /// Datagrams that a socket had no room for.
+    /// Datagrams dropped because a socket's buffer was full.
     pub(super) overrun: u64,
 }
 
@@ -97,7 +98,7 @@ impl Weighted {
         self.0.iter().fold(0.0, |sum, (_, time)| sum + time)
     }
 
-    /// The value that so much of the time has less than.
+    /// The quantile for this share of the time.
     fn at(&self, part: f64) -> Option<f64> {
         let (whole, mut passed) = (self.time(), 0.0);
         for (value, time) in &self.0 {
@@ -188,7 +189,7 @@ impl Evidence {
         let (mut unqueued, mut before) = (0, None::<&Standing>);
         for (_, it) in spans.iter().filter(|(_, it)| it.at >= start) {
             let newly = before.map_or(0, |before| it.lost.saturating_sub(before.lost));
-            // A loss is found when later packets have arrived: the queue may be gone by then.
+            // A loss is detected when later packets have arrived: the queue may be gone by then.
             let queue = before.map_or(it.queue, |before| before.queue.max(it.queue));
             unqueued += if queue < no_queue { newly } else { 0 };
             before = Some(it);
@@ -215,7 +216,7 @@ impl Evidence {
             before = (it.at, delivered);
         }
         self.dead_share = rounded(dead / self.seconds);
-        // The last cell is not whole.
+        // The last bin is incomplete.
         if cells.len() > 1 {
             cells.pop();
         }
@@ -229,7 +230,7 @@ impl Evidence {
         self.used_share = self.line_mbps.map(|line| rounded(self.mbps / line.max(1e-9)));
         self.rate_varies = rounded((variance / cells.len() as f64).sqrt() / mean.max(1.0));
         let (median, mut run, mut low) = (at(0.5), 0, 0);
-        // What is low until the end, or from the beginning, is no dip.
+        // A low rate until the end, or from the beginning, is not a dip.
         let mut begun = false;
         for cell in &cells {
             if *cell < LOW * median {
@@ -244,7 +245,7 @@ impl Evidence {
     }
 }
 
-/// The lines of `rate` between two times, each with the time until the next one.
+/// The states between two times, each with the time until the next one.
 fn spans(trace: &Trace, from: f64, until: f64) -> Vec<(f64, &Standing)> {
     let inside = |it: &&Standing| it.at >= from && it.at <= until && it.rtt > 0.0;
     let lines: Vec<_> = trace.standings.iter().filter(inside).collect();
@@ -252,7 +253,7 @@ fn spans(trace: &Trace, from: f64, until: f64) -> Vec<(f64, &Standing)> {
     lines.iter().zip(ends).map(|(it, end)| ((end - it.at).max(0.0), *it)).collect()
 }
 
-/// For how long some of these lie between two times.
+/// Time covered by these spans between two times.
 fn overlap(spans: &[(f64, f64)], from: f64, until: f64) -> f64 {
     spans
         .iter()
@@ -260,14 +261,14 @@ fn overlap(spans: &[(f64, f64)], from: f64, until: f64) -> f64 {
         .fold(0.0, |a, b| a + b)
 }
 
-/// Whether the sender waited for something other than the path most of the time between.
+/// Whether the sender spent most of this time waiting for something other than the path.
 fn waits(trace: &Trace, from: f64, until: f64) -> bool {
     let causes = ["source", "permission", "paused"];
     let spans = causes.iter().filter_map(|cause| trace.waits.get(*cause));
     spans.map(|spans| overlap(spans, from, until)).sum::<f64>() > 0.5 * (until - from)
 }
 
-/// Adds so many bytes, evenly from one time to another.
+/// Adds bytes, spread evenly from one time to another.
 fn spread(cells: &mut [f64], step: f64, (from, until): (f64, f64), bytes: f64) {
     let (first, last) = ((from / step) as usize, (until / step) as usize);
     for cell in first..=last.min(cells.len().saturating_sub(1)) {
@@ -280,7 +281,8 @@ fn spread(cells: &mut [f64], step: f64, (from, until): (f64, f64), bytes: f64) {
     }
 }
 
-/// The part of what the rate law allowed, while nothing was waited for, that was not sent.
+/// The unused part of the rate that the congestion control allowed while nothing else was waited
+/// for.
 fn unused(trace: &Trace, spans: &[(f64, &Standing)]) -> f64 {
     let causes = ["source", "permission", "paused", "in_flight"];
     let mut waited: Vec<(f64, f64)> =

@@ -1,7 +1,8 @@
-//! What limited a transfer: the first line of a table whose evidence holds
+//! What limited a transfer: the first row of a decision table whose evidence holds
 //! (`docs/reference/trace.md`).
 //!
-//! It is a function of the trace alone. Where one end cannot tell two causes apart it names both.
+//! A function of the trace alone. Where one end cannot distinguish two causes, the result names
+//! both.
 
 #[cfg(test)]
 mod tests;
@@ -10,47 +11,47 @@ use super::evidence::Evidence;
 use super::trace::{Ended, Trace};
 use crate::units::{show_count, show_rate};
 
-/// A cause that took so much of the time limited the transfer.
+/// Minimum share of the time for a cause to be the limit.
 const MUCH: f64 = 0.3;
-/// So much of the time without the path, or with far less of it, is what a user notices.
+/// Minimum share of the time without the path, or at a far lower rate, to be the limit.
 const GAP: f64 = 0.1;
-/// A transfer over within so many round trips, or seconds, is limited by those.
+/// A transfer that ends within so many round trips, or seconds, is limited by those.
 const FEW_ROUND_TRIPS: f64 = 6.0;
 const MOMENT: f64 = 0.05;
-/// With so much of what the bottleneck carries the path was full.
+/// Share of the bottleneck's rate from which the path counts as full.
 const FULL: f64 = 0.95;
-/// A sender with a smaller part of the bottleneck shares it.
+/// Share of the bottleneck below which there is other traffic.
 const WHOLE_SHARE: f64 = 0.85;
-/// Fewer losses than this cost a CUBIC little on most paths, and fewer than that where nothing
-/// waits are no policer's.
+/// Loss rates below the first cost a CUBIC little on most paths; below the second, without a queue,
+/// they are no policer's.
 const LOSSY: f64 = 0.003;
 const POLICED: f64 = 0.001;
-/// Random losses cost what they are: so much at least, and so much where the path was full.
+/// Minimum loss rates for random loss, and for random loss on a full path.
 const RANDOM: f64 = 0.005;
 const RANDOM_FULL: f64 = 0.02;
-/// So much of the losses met no queue, if the cause is no queue.
+/// Minimum share of the losses that met no queue, if the cause is no queue.
 const UNQUEUED: f64 = 0.4;
-/// Losses were excused for so much of the time, if no test was made in it.
+/// Minimum share of the time in which losses were excused, if there was no test.
 const EXCUSED: f64 = 0.25;
-/// Nothing waits on a path where nine tenths of the time less waits than this, in milliseconds, or
-/// this part of the smallest round trip.
+/// A path has no queue if its last decile of queue delay is below this, in milliseconds, or below
+/// this part of the minimum round trip.
 const NOTHING: (f64, f64) = (0.5, 1.0 / 64.0);
-/// What the way back adds limits from here on, in milliseconds and in smallest round trips.
+/// Minimum delay of the return path to be the limit, in milliseconds and in minimum round trips.
 const WAY_BACK: (f64, f64) = (5.0, 0.1);
-/// Round trips that differ by so much, one from the next, and by this part of what seems to wait,
-/// vary by themselves: a queue grows by less. A path that seems full must vary by more.
+/// Minimum jitter to be the limit, in milliseconds and as a part of the queue delay: a queue grows
+/// by less. A path that seems full must have more.
 const VARIES: (f64, f64) = (1.5, 0.1);
 const VARIES_FULL: f64 = 0.2;
 const VARIES_QUEUE: f64 = 0.15;
-/// A slow link sends so many packets of a sender at once, and round trips vary by their time, in
-/// milliseconds at one Mbit/s: four packets of an Ethernet's size.
+/// A slow link sends a train of a sender's packets at once, and round trips vary by its duration,
+/// in milliseconds at one Mbit/s: four packets of an Ethernet's size.
 const OWN_PACKETS: f64 = 4.0 * 12.0;
-/// Marks on so many packets are a queue manager's.
+/// Minimum share of marked packets for a queue manager to be the limit.
 const MARKED: f64 = 0.001;
-/// A socket that lost so many packets limits.
+/// Minimum share of packets lost at the socket to be the limit.
 const OVERRUN: f64 = 0.01;
 
-/// What limited a transfer. Names are only ever added.
+/// Cause that limited a transfer. Names are only ever added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limit {
     RoundTrips,
@@ -59,7 +60,7 @@ pub(super) enum Limit {
     ReceiverDisk,
     ReceiverBuffers,
     ReceiverSocket,
-    /// Its disk, its processor or its buffers: a sender sees that no permission comes.
+    /// Its disk, processor or buffers: the sender only sees that no permission arrives.
     Receiver,
     SenderCpu,
     ReceiverCpu,
@@ -71,19 +72,19 @@ pub(super) enum Limit {
     Path,
     QueueManager,
     Policer,
-    /// A policer, or other traffic at a queue that is too short to show.
+    /// A policer, or other traffic at a queue that is too short to be measured.
     PolicerOrTraffic,
-    /// A sender that measures no bottleneck knows its losses, and that nothing waited.
+    /// A sender without a measured bottleneck knows only its losses, and that there was no queue.
     PolicerOrLoss,
     Jitter,
     OtherTraffic,
-    /// The path alone, or with other traffic. A sender that measures no bottleneck sees the same
+    /// The path alone, or with other traffic. A sender without a measured bottleneck sees the same
     /// queue.
     PathOrTraffic,
 }
 
 impl Limit {
-    /// Its name for programs.
+    /// Name in JSON.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::RoundTrips => "round_trips",
@@ -110,8 +111,8 @@ impl Limit {
         }
     }
 
-    /// What the two ends agreed on when the transfer was over: of their hosts they know more than
-    /// packets show.
+    /// The cause that both ends agreed on at the end of the transfer: they know more of their hosts
+    /// than the packets show.
     fn agreed(ended: &Ended) -> Option<Self> {
         let hosts = [
             Self::RoundTrips,
@@ -127,7 +128,7 @@ impl Limit {
     }
 }
 
-/// The decision table: the first evidence that holds.
+/// The decision table: the first row whose evidence holds.
 pub(super) fn decide(trace: &Trace, seen: &Evidence) -> Limit {
     let agreed = trace.limited.as_ref().and_then(Limit::agreed);
     let table = [
@@ -152,7 +153,7 @@ pub(super) fn decide(trace: &Trace, seen: &Evidence) -> Limit {
     first.map_or_else(|| of_shared_path(seen), |(_, limit)| limit)
 }
 
-/// What keeps a sender from filling a path that works, and whose ends are quick enough.
+/// Causes that keep a sender from filling a working path between fast ends.
 fn of_shared_path(seen: &Evidence) -> Limit {
     let nothing_waits = seen.queue_high_ms < NOTHING.0.max(NOTHING.1 * seen.min_rtt_ms);
     let unqueued = seen.unqueued_loss_share >= UNQUEUED;
@@ -174,7 +175,7 @@ fn is_full(seen: &Evidence) -> bool {
     seen.used_share.is_some_and(|used| used >= FULL)
 }
 
-/// Round trips vary by themselves. The law takes that for a queue, and for losses that are late.
+/// Jitter on the path itself. The congestion control takes it for a queue, and for late losses.
 fn varies(seen: &Evidence) -> bool {
     let part = if is_full(seen) { VARIES_FULL } else { VARIES.1 };
     let own = OWN_PACKETS / seen.line_mbps.unwrap_or(seen.mbps).max(1e-3);
@@ -186,14 +187,14 @@ fn is_short(seen: &Evidence) -> bool {
     seen.seconds < MOMENT || (seen.round_trips > 0.0 && seen.round_trips < FEW_ROUND_TRIPS)
 }
 
-/// Reports come so late that the law goes slower for it.
+/// Reports are so late that the congestion control slows down.
 fn is_reported_late(seen: &Evidence) -> bool {
     let late = seen.way_back_ms >= WAY_BACK.0.max(WAY_BACK.1 * seen.min_rtt_ms);
     late && !is_full(seen)
 }
 
-/// Tests, or an excuse that held, say that sending less loses no less; or the sender is alone, and
-/// nothing waits.
+/// Tests, or an excuse that held, show that a lower rate loses no less; or the sender is alone, and
+/// there is no queue.
 fn is_random(seen: &Evidence) -> bool {
     let tested = seen.tests_passed > 0 && seen.tests_passed >= seen.tests_failed;
     let alone = seen.path_share.is_some_and(|share| share >= WHOLE_SHARE);
@@ -203,7 +204,7 @@ fn is_random(seen: &Evidence) -> bool {
     seen.loss_share >= least && (tested || excused || (alone && unqueued))
 }
 
-/// One sentence: the cause, and its evidence in figures.
+/// One sentence: the cause and its figures.
 pub(super) fn sentence(limit: Limit, trace: &Trace, seen: &Evidence) -> String {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let lost = format!("{:.1} % of the packets", 100.0 * seen.loss_share);

@@ -1,6 +1,6 @@
-//! Reads the trace of one end (`docs/reference/trace.md`) into lines over time. Events that are not
-//! known are skipped, for new ones may come; lines that are no events are counted, and the first is
-//! named.
+//! Parses the trace of one end (`docs/reference/trace.md`) into series over time. Unknown events
+//! are skipped, because later versions may add some; lines that are not events are counted, and the
+//! first is named.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read as _};
@@ -8,46 +8,46 @@ use std::io::{self, BufRead, Read as _};
 use serde::Serialize;
 use serde_json::Value;
 
-/// Longer than any line of a trace: a foreign file need not have lines at all.
+/// Limit on the length of a line: a foreign file need not have lines at all.
 const MAX_LINE: u64 = 1 << 16;
-/// Datagrams of data are summed up over so many seconds.
+/// Bin width for datagrams of data, in seconds.
 const CELL: f64 = 0.001;
 /// DATA and LDATA (`docs/protocol.md §3.1`).
 const DATA: [u64; 2] = [6, 7];
-/// What the receiver waits for when all buffers are full.
+/// Cause of waiting: all buffers of the receiver are full.
 pub(super) const RECEIVER_DISK: &str = "receiver_disk";
 
-/// Growth of a congestion window, what follows a short queue, and what is no change of its bytes:
-/// these come all the time.
+/// Changes that happen all the time: growth of a congestion window, control by a short queue, and
+/// changes without effect on its bytes.
 const STEADY: [&str; 5] = ["slow_start", "avoidance", "short_queue", "reconfirm", "packet_size"];
 
-/// A congestion window that something changed at once.
+/// A sudden change of the congestion window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Change {
     /// Seconds since the first event.
     pub(super) at: f64,
     pub(super) cause: String,
-    /// What the controller does from then on.
+    /// Phase of the controller from then on.
     pub(super) mode: String,
     pub(super) from_bytes: u64,
     pub(super) to_bytes: u64,
-    /// What the sender might send before and after, in bytes a second.
+    /// The sender's allowed rate before and after, in bytes a second.
     pub(super) from_rate: Option<f64>,
     pub(super) to_rate: Option<f64>,
 }
 
-/// A test of the controller that is over.
+/// A completed loss test of the controller.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Test {
     /// Seconds since the first event.
     pub(super) at: f64,
     pub(super) verdict: String,
-    /// The part of the bottleneck that it was made against, in millionths.
+    /// Share of the bottleneck that the test assumed, in millionths.
     pub(super) share_ppm: u64,
-    /// The difference of the loss shares that congestion would make, and its error, in millionths.
+    /// Difference of the loss rates that congestion would cause, and its error, in millionths.
     pub(super) limit_ppm: u64,
     pub(super) error_ppm: u64,
-    /// Packets at the whole rate and at half of it, and the lost ones of each.
+    /// Packets sent at the full rate and at half of it, and how many of each were lost.
     pub(super) whole_packets: u64,
     pub(super) whole_lost: u64,
     pub(super) half_packets: u64,
@@ -71,12 +71,12 @@ impl Test {
     }
 }
 
-/// What both ends agreed on when the transfer was over.
+/// The limiting cause that both ends agreed on at the end of the transfer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Ended {
-    /// What limited it, as a summary names it.
+    /// The cause, by its name in a summary.
     pub(super) by: String,
-    /// What the receiver said of itself.
+    /// The receiver's own load.
     pub(super) cpu_percent: Option<u64>,
     pub(super) disk_percent: Option<u64>,
 }
@@ -92,32 +92,32 @@ impl Ended {
     }
 }
 
-/// An excuse of losses that began or ended.
+/// Begin or end of a period in which losses do not count as congestion ("excused").
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Excuse {
     /// Seconds since the first event.
     pub(super) at: f64,
     pub(super) reason: String,
-    /// The loss share that is excused, or was, in millionths.
+    /// The excused loss rate, in millionths.
     pub(super) share_ppm: u64,
 }
 
-/// Where a sender stood at one report.
+/// State of a sender at one report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Standing {
     /// Seconds since the first event.
     pub(super) at: f64,
     pub(super) phase: String,
-    /// Bytes a second that it might send, and that arrived over the last flight.
+    /// Allowed rate, and delivery rate over the last flight, in bytes a second.
     pub(super) allowed: f64,
     pub(super) bandwidth: f64,
-    /// Seconds; the smallest one, the queue, what the way back adds, and what they vary by.
+    /// Seconds: the minimum round trip, queue delay, delay on the return path, and jitter.
     pub(super) rtt: f64,
     pub(super) min_rtt: f64,
     pub(super) queue: f64,
     pub(super) way_back: f64,
     pub(super) varies: f64,
-    /// Its part of the bottleneck, if known, from 0 to 1.
+    /// Its share of the bottleneck, if known, from 0 to 1.
     pub(super) share: Option<f64>,
     pub(super) outstanding: u64,
     /// Packets so far.
@@ -128,7 +128,7 @@ pub(super) struct Standing {
     pub(super) delivered: u64,
 }
 
-/// Points and spans in seconds since the first event.
+/// Series and spans in seconds since the first event.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
     pub(super) events: u64,
@@ -136,13 +136,14 @@ pub(super) struct Trace {
     pub(super) wire: Option<String>,
     pub(super) ended: Option<String>,
     pub(super) end: f64,
-    /// Bytes of DATA that passed, by cell of a millisecond.
+    /// Bytes of DATA, by millisecond.
     pub(super) data: BTreeMap<u64, u64>,
     pub(super) data_packets: u64,
     pub(super) data_bytes: u64,
     /// Totals so far.
     pub(super) delivered: Vec<(f64, f64)>,
-    /// Bytes of buffers that the receiver has: of a sender, which counts IP packets above.
+    /// Bytes of buffers stored by the receiver, in a sender's trace (whose totals above count IP
+    /// packets).
     pub(super) accepted: Option<u64>,
     pub(super) lost: Vec<(f64, f64)>,
     pub(super) resent: Vec<(f64, f64)>,
@@ -155,30 +156,30 @@ pub(super) struct Trace {
     /// Buffers.
     pub(super) outstanding: Vec<(f64, f64)>,
     pub(super) held: Vec<(f64, f64)>,
-    /// Each report.
+    /// The state at each report.
     pub(super) standings: Vec<Standing>,
-    /// When the first and the last DATA passed.
+    /// Times of the first and the last DATA packet.
     pub(super) data_times: Option<(f64, f64)>,
-    /// Datagrams that the socket had no room for.
+    /// Datagrams dropped because the socket's buffer was full.
     pub(super) overrun: u64,
-    /// Data packets that came, at a receiver.
+    /// Data packets received, at a receiver.
     pub(super) received: u64,
     /// Spans by cause.
     pub(super) waits: BTreeMap<String, Vec<(f64, f64)>>,
     pub(super) silences: Vec<(f64, f64)>,
-    /// What changed the congestion window, but for what does so all the time.
+    /// Changes of the congestion window, apart from those of [`STEADY`].
     pub(super) changes: Vec<Change>,
     pub(super) tests: Vec<Test>,
     pub(super) excuses: Vec<Excuse>,
     pub(super) limited: Option<Ended>,
     pub(super) timers: BTreeMap<String, u64>,
     pub(super) dropped: u64,
-    /// Repair packets made (sender), or packets made from them (receiver).
+    /// Repair packets made (sender), or packets recovered from them (receiver).
     pub(super) repaired: u64,
     pub(super) missing: u64,
 }
 
-/// The first line that is no event, and how many others there are.
+/// The first line that is not an event, and the number of others.
 #[derive(Debug, PartialEq)]
 pub(super) struct BadLine {
     pub(super) number: u64,
@@ -186,13 +187,13 @@ pub(super) struct BadLine {
     pub(super) others: u64,
 }
 
-/// What a file held.
+/// Content of a trace file.
 pub(super) struct Read {
     pub(super) trace: Trace,
     pub(super) bad: Option<BadLine>,
 }
 
-/// What a cause is called in a sentence that begins with "waited for".
+/// Description of a cause, for a sentence that begins with "waited for".
 pub(super) fn cause_words(cause: &str) -> &str {
     match cause {
         "source" => "the disk or pipe that gives data",
@@ -204,7 +205,7 @@ pub(super) fn cause_words(cause: &str) -> &str {
     }
 }
 
-/// What changed a congestion window, in a clause.
+/// Description of a cause of a congestion window's change.
 pub(super) fn change_words(cause: &str) -> &str {
     match cause {
         "loss" => "packets were lost",
@@ -228,7 +229,7 @@ pub(super) fn change_words(cause: &str) -> &str {
     }
 }
 
-/// How a test of losses ended, in a clause.
+/// Description of a loss test's result.
 pub(super) fn verdict_words(verdict: &str) -> &str {
     match verdict {
         "passed" => "not less at half the rate",
@@ -241,7 +242,7 @@ pub(super) fn verdict_words(verdict: &str) -> &str {
     }
 }
 
-/// Why an excuse of losses began or ended, in a clause.
+/// Description of why losses begin or cease to be excused.
 pub(super) fn excuse_words(reason: &str) -> &str {
     match reason {
         "presumed" => "are excused for a second, for the start lost as many",
@@ -275,7 +276,7 @@ pub(super) fn read(file: &mut impl BufRead) -> io::Result<Read> {
                 None => bad = Some(BadLine { number, why: format!("{why}{cut}"), others: 0 }),
             }
         }
-        // The rest of a line that is too long is no line of its own.
+        // The rest of a line that is too long is not a line of its own.
         while !whole && line.len() as u64 == MAX_LINE && !line.ends_with(b"\n") {
             line.clear();
             if file.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
@@ -342,7 +343,7 @@ impl Reader {
             "window" => {
                 let cause = word("cause").unwrap_or_default();
                 if !STEADY.contains(&cause.as_str()) {
-                    // The line of `rate` just before has what holds after the change.
+                    // The preceding `rate` event has the state after the change.
                     let mut rates = trace.pacing.iter().rev().map(|point| point.1);
                     let (to_rate, from_rate) = (rates.next(), rates.next());
                     let mode = word("mode").unwrap_or_default();
@@ -363,7 +364,7 @@ impl Reader {
         }
     }
 
-    /// DATA that this end sent, if it is the sender, or received, if it is the receiver.
+    /// DATA sent by this end, if it is the sender, or received, if it is the receiver.
     fn datagrams(&mut self, role: &str, at: f64, event: &Value, packets: u64) {
         let trace = &mut self.trace;
         let is_data = event["kind"].as_u64().is_some_and(|kind| DATA.contains(&kind));
@@ -380,7 +381,7 @@ impl Reader {
     fn buffer(&mut self, at: f64, event: &Value) {
         self.buffers(at, event);
         let number = |field: &str| event[field].as_u64();
-        // A receiver that has given no permission, because its disk has all it got.
+        // A receiver that gives no permission, because its disk is behind.
         let is_full = self.trace.role.as_deref() == Some("receiver")
             && number("outstanding") == Some(0)
             && number("held").is_some_and(|held| held > 0);
@@ -406,7 +407,7 @@ impl Reader {
         }
     }
 
-    /// Where it stands.
+    /// Adds the state at one report.
     fn state(&mut self, at: f64, event: &Value) {
         self.buffers(at, event);
         let trace = &mut self.trace;
@@ -452,7 +453,7 @@ impl Reader {
         if let Some(from) = self.full_since {
             self.waited(RECEIVER_DISK, from, end);
         }
-        // A wire that tells nothing of it says zero.
+        // Zero on a wire that does not report it.
         let nothing = |points: &[(f64, f64)]| points.iter().all(|point| point.1 == 0.0);
         if nothing(&self.trace.delivered) {
             self.trace.delivered.clear();
@@ -496,7 +497,7 @@ mod tests {
         assert_eq!(trace.ended.as_deref(), Some("death_timer"));
     }
 
-    /// A window that grows, or follows a short queue, is no change to tell of.
+    /// Changes of [`STEADY`] are not reported.
     #[test]
     fn changes_of_the_rate_are_kept_with_their_causes() {
         let window = |cause: &str, from: u64, to: u64| {

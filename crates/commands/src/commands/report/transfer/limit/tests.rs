@@ -1,5 +1,5 @@
-//! Slowdowns that are made in the simulator, three variations each, and what the report names of
-//! their traces; then the table row by row.
+//! Simulated slowdowns, three variations each, and the limit that the report names from their
+//! traces; then the table row by row.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ fn link(rate: Rate, rtt: Duration) -> LinkOptions {
     LinkOptions { rate: Some(rate), delay: rtt / 2, queue, ..LinkOptions::default() }
 }
 
-/// A path and what goes over it.
+/// A path and a transfer over it.
 #[derive(Clone, Copy)]
 struct Size {
     mbit: u64,
@@ -50,21 +50,21 @@ struct Size {
     mebibytes: u64,
 }
 
-/// Each slowdown is made on each of these, with another seed.
+/// Variations of each slowdown, with different seeds.
 const SIZES: [Size; 3] = [
     Size { mbit: 20, rtt_ms: 40, mebibytes: 30 },
     Size { mbit: 50, rtt_ms: 20, mebibytes: 60 },
     Size { mbit: 30, rtt_ms: 80, mebibytes: 45 },
 ];
 
-/// Which trace is read.
+/// Which end's trace is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Sender,
     Receiver,
 }
 
-/// The trace of one end of a transfer over such a path, which `change` slows down.
+/// The trace of one end of a transfer over such a path, after `change` slowed it down.
 fn traced(end: End, seed: u64, size: Size, change: impl Fn(&mut Setup, Size)) -> Trace {
     let bytes = size.mebibytes << 20;
     let mut setup = Setup::new(seed, bytes, host(Role::Sender), host(Role::Receiver));
@@ -80,7 +80,7 @@ fn traced(end: End, seed: u64, size: Size, change: impl Fn(&mut Setup, Size)) ->
     read.trace
 }
 
-/// Asserts what the report names, on each of [`SIZES`].
+/// Asserts the reported limit on each of [`SIZES`].
 #[track_caller]
 fn names(limit: Limit, end: End, change: impl Fn(&mut Setup, Size)) {
     for (seed, size) in (1..).zip(SIZES) {
@@ -163,8 +163,8 @@ fn an_outage() {
     }
 }
 
-/// Where all of a link's rate is taken for a while, by a radio or by others, less arrives and
-/// round trips grow, in either case.
+/// Where a radio or other traffic takes all of a link's rate for a while, less arrives and round
+/// trips grow, in either case.
 #[test]
 fn a_link_that_slows_down_for_a_while() {
     names(Limit::Dip, End::Sender, |setup, size| {
@@ -188,15 +188,15 @@ fn slow_receiver(setup: &mut Setup, size: Size) {
     setup.passive.disk = disk(mbit(size.mbit * 4 / 10));
 }
 
-/// A sender sees that no permission comes; what it lacks only the receiver knows, and says so when
-/// the transfer is over (`limit`), which the simulator does not.
+/// A sender sees that no permission arrives; only the receiver knows the reason, and reports it at
+/// the end of the transfer (`limit`), which the simulator does not.
 #[test]
 fn the_receivers_disk() {
     names(Limit::ReceiverDisk, End::Receiver, slow_receiver);
     names(Limit::Receiver, End::Sender, slow_receiver);
 }
 
-/// With many buffers all is sent before it is stored.
+/// With many buffers all data is sent before it is stored.
 #[test]
 fn the_receivers_disk_behind_many_buffers() {
     let slow = |setup: &mut Setup, size: Size| setup.passive.disk = disk(mbit(size.mbit / 2));
@@ -210,7 +210,7 @@ fn the_senders_processor() {
     names(Limit::SenderCpu, End::Sender, |setup, _| setup.active.stops = stops(ms(50), ms(45)));
 }
 
-/// A receiver that stands still for half of every 10 ms, and whose socket holds five packets.
+/// A receiver that is stopped for half of every 10 ms, with a socket buffer of five packets.
 #[test]
 fn the_receivers_socket() {
     names(Limit::ReceiverSocket, End::Receiver, |setup, _| {
@@ -260,8 +260,8 @@ fn a_queue_manager_that_marks() {
     });
 }
 
-/// Losses at a queue of 5 ms could be a policer's as far as the sender sees, or are few enough to
-/// look like company.
+/// Losses at a queue of 5 ms look to the sender like a policer's, or are few enough to look like
+/// other traffic.
 #[test]
 fn company_at_a_short_queue() {
     for (seed, size) in (1..).zip(SIZES) {
@@ -274,7 +274,7 @@ fn company_at_a_short_queue() {
     }
 }
 
-/// `cubic` sends no trains: it does not know what the bottleneck carries.
+/// `cubic` sends no trains: it does not measure the bottleneck.
 #[test]
 fn a_sender_that_measures_no_bottleneck_names_two_causes() {
     let cubic = |setup: &mut Setup| setup.active.config.policy = Policy::Cubic { ceiling: None };
@@ -290,7 +290,7 @@ fn seen() -> Evidence {
     Evidence { seconds: 10.0, round_trips: 250.0, min_rtt_ms: 40.0, ..Evidence::default() }
 }
 
-/// What both ends know when it is over counts before what packets show, unless it is the path.
+/// The cause agreed on at the end has precedence over the packets' evidence, unless it is the path.
 #[test]
 fn the_ends_facts_of_their_hosts_come_first() {
     let random = Evidence { loss_share: 0.05, tests_passed: 1, ..seen() };
@@ -321,7 +321,7 @@ fn a_transfer_of_few_round_trips_has_no_limit() {
     assert_eq!(decide(&trace, &Evidence { is_fixed: true, ..seen() }), Limit::RateCap);
 }
 
-/// A sender with a fixed rate knows no queue, so that its losses seem to be a policer's.
+/// A sender with a fixed rate measures no queue, so that its losses seem to be a policer's.
 #[test]
 fn a_fixed_rate_that_was_reduced_is_limited_by_the_path() {
     let trace = Trace::default();
