@@ -56,14 +56,14 @@ pub(crate) fn run(_: &Args) -> Code {
     let cancel = Cancel::default();
     let out = FrameWriter::new(io::stdout());
     let hello = AgentMessage::Hello {
-        words: PROTOCOL_VERSION,
+        protocol: PROTOCOL_VERSION,
         wire: netblt_proto::wire::sealed::VERSION,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     if let Err(failure) = signals::watch(&cancel, false) {
         return failure.code;
     }
-    if out.raw(BANNER).and_then(|()| out.word(&hello)).is_err() {
+    if out.raw(BANNER).and_then(|()| out.send(&hello)).is_err() {
         return Code::Stream;
     }
     let (sender, orders) = channel();
@@ -87,7 +87,7 @@ pub(crate) fn run(_: &Args) -> Code {
     let done = Done { passed: passed.load(Ordering::Relaxed), ..done };
     over.store(true, Ordering::SeqCst);
     let code = Code::of(done.code);
-    match out.word(&AgentMessage::Done(done)) {
+    match out.send(&AgentMessage::Done(done)) {
         Ok(()) => code,
         Err(_) => Code::Stream,
     }
@@ -139,12 +139,12 @@ impl Agent {
         let bind = |udp: &Udp| Prober::bind(udp.ports, family, (&start.secret, side));
         let prober = start.udp.as_ref().and_then(|udp| {
             let failed = |error| no_socket(udp.ports, &error).message;
-            let warn = |error| drop(self.out.word(&AgentMessage::Warning(failed(error))));
+            let warn = |error| drop(self.out.send(&AgentMessage::Warning(failed(error))));
             bind(udp).map_err(warn).ok()
         });
         let port = prober.as_ref().and_then(|prober| prober.port().ok()).unwrap_or(0);
         let addresses = addresses(&start);
-        self.say(&AgentMessage::Ready { addresses, port, plan })?;
+        self.send(&AgentMessage::Ready { addresses, port, plan })?;
         self.compare(&mut part, start.existing)?;
         if start.dry_run {
             return self.list(part).map(|()| (Code::Success, skipped));
@@ -162,7 +162,7 @@ impl Agent {
         let watched = start.third.is_some() && matches!(part, AgentRole::Receive(_));
         let summary = self.transfer(part, &rendezvous, &options, watched)?;
         if watched {
-            self.say(&AgentMessage::Summary(TransferResult::of(&summary)))?;
+            self.send(&AgentMessage::Summary(TransferResult::of(&summary)))?;
         }
         let skipped = skipped + summary.skipped;
         Ok((if skipped > 0 { Code::Partial } else { Code::Success }, skipped))
@@ -197,14 +197,14 @@ impl Agent {
                 allow_changes,
                 chmod,
             } => {
-                let mut listed = listed.then(|| self.hear_list()).transpose()?;
+                let mut listed = listed.then(|| self.receive_list()).transpose()?;
                 let found = match (&mut listed, sources.first()) {
                     (Some(listed), Some(source)) => Sources::listed(source, listed),
                     _ => Sources::look(sources, *directories, true),
                 };
                 let found = found.map_err(file_failure)?;
                 for text in &found.skipped {
-                    self.say(&AgentMessage::Warning(format!("skipped {text}")))?;
+                    self.send(&AgentMessage::Warning(format!("skipped {text}")))?;
                 }
                 if found.sources.is_empty() {
                     let nothing = Failure::new(Code::Partial, "there is nothing to copy");
@@ -235,7 +235,7 @@ impl Agent {
         }
     }
 
-    fn hear_list(&self) -> Result<FilesFrom, Failed> {
+    fn receive_list(&self) -> Result<FilesFrom, Failed> {
         let mut listed = FilesFrom::default();
         loop {
             let ClientMessage::Listed { names, last } = self.order()? else {
@@ -258,20 +258,22 @@ impl Agent {
             AgentRole::Receive(directory) => {
                 let (mut all, mut whole) = (Vec::new(), false);
                 while !whole {
-                    let ClientMessage::Look { names, last } = self.order()? else {
+                    let ClientMessage::ListExisting { names, last } = self.order()? else {
                         return Err(out_of_place());
                     };
                     all.extend(names);
                     whole = last;
                 }
                 let pieces = existing::existing_pieces(directory, &all, existing);
-                pieces.into_iter().try_for_each(|piece| self.say(&AgentMessage::Standing(piece)))
+                pieces
+                    .into_iter()
+                    .try_for_each(|piece| self.send(&AgentMessage::ExistingFiles(piece)))
             }
             AgentRole::Send(selection) => {
                 let mut existing_files = ExistingFiles::default();
                 let mut whole = false;
                 while !whole {
-                    let ClientMessage::Standing(piece) = self.order()? else {
+                    let ClientMessage::ExistingFiles(piece) = self.order()? else {
                         return Err(out_of_place());
                     };
                     whole = existing_files.add(piece).map_err(|()| out_of_place())?;
@@ -288,7 +290,7 @@ impl Agent {
                 .map_err(|error| Failure::transfer(&error, false))?;
             for offered in preview.offered {
                 let (directory, length) = (offered.directory, offered.length);
-                self.say(&AgentMessage::Listed { name: offered.name, directory, length })?;
+                self.send(&AgentMessage::Listed { name: offered.name, directory, length })?;
             }
         }
         Ok(())
@@ -312,7 +314,7 @@ impl Agent {
             let turn = |answered: Option<SocketAddr>| {
                 if let Some(address) = answered.filter(|_| !std::mem::replace(&mut reported, true))
                 {
-                    let _ = self.out.word(&AgentMessage::Heard(address));
+                    let _ = self.out.send(&AgentMessage::ReachedAt(address));
                 }
                 match self.orders.try_recv() {
                     Ok(order) => ControlFlow::Break(Some(order)),
@@ -324,7 +326,7 @@ impl Agent {
             };
             match prober.run(&peers, Instant::now() + WAY, turn).flatten() {
                 // The address of the other end is known now.
-                Some(ClientMessage::Other { udp: theirs, names, directories }) => {
+                Some(ClientMessage::Peer { udp: theirs, names, directories }) => {
                     expect(options, names, directories);
                     udp = theirs;
                 }
@@ -340,7 +342,7 @@ impl Agent {
     ) -> Result<DataPath, Failed> {
         match order.map_or_else(|| self.order(), Ok)? {
             ClientMessage::Go(way) => Ok(way),
-            ClientMessage::Other { names, directories, .. } => {
+            ClientMessage::Peer { names, directories, .. } => {
                 expect(options, names, directories);
                 self.wait_way(None, options)
             }
@@ -403,8 +405,8 @@ impl Agent {
         })
     }
 
-    fn say(&self, word: &AgentMessage) -> Result<(), Failed> {
-        self.out.word(word).map_err(|error| Failed {
+    fn send(&self, message: &AgentMessage) -> Result<(), Failed> {
+        self.out.send(message).map_err(|error| Failed {
             failure: Failure::new(Code::Stream, error.to_string()),
             echo: false,
         })
@@ -490,16 +492,16 @@ struct AgentObserver {
 
 impl Observer for AgentObserver {
     fn listening_at(&mut self, _: SocketAddr) {
-        let _ = self.out.word(&AgentMessage::Listening);
+        let _ = self.out.send(&AgentMessage::Listening);
     }
 
     fn progress(&mut self, progress: &Progress) {
         if self.watched {
-            let _ = self.out.word(&AgentMessage::Progress(ProgressUpdate::of(progress)));
+            let _ = self.out.send(&AgentMessage::Progress(ProgressUpdate::of(progress)));
         }
     }
 
     fn warn(&mut self, warning: &Warning) {
-        let _ = self.out.word(&AgentMessage::Warning(warning.to_string()));
+        let _ = self.out.send(&AgentMessage::Warning(warning.to_string()));
     }
 }

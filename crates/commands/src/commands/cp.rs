@@ -381,11 +381,11 @@ fn copy(args: &Args, task: Task, report: &mut Reporter) -> Result<Option<Summary
     let wanted = args.page.report.as_deref().filter(|_| !wish.dry_run);
     let page = HtmlReport::wanted(wanted, args.title(), &mut own)?;
     let (call, passed) = (None, Arc::default());
-    let mut near =
+    let mut client =
         CopyClient { link, wish, ssh, listed, call, passed, trace: own.trace, kept: None };
-    let copied = near.copy(part, report);
+    let copied = client.copy(part, report);
     page.into_iter().for_each(|page| page.write(report));
-    let mut summary = near.finish(copied, report)?;
+    let mut summary = client.finish(copied, report)?;
     summary.iter_mut().for_each(|summary| summary.skipped += skipped);
     Ok(summary)
 }

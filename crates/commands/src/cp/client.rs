@@ -102,7 +102,7 @@ impl CopyClient<'_> {
         let mut options = start.options();
         options.trace.clone_from(&self.trace);
         options.manifest.clone_from(&wish.manifest);
-        self.link.say(&ClientMessage::Start(start))?;
+        self.link.send(&ClientMessage::Start(start))?;
         if let (LocalTask::Receive { .. }, Some(listed)) = (&part, &self.listed) {
             self.tell_list(listed)?;
         }
@@ -129,7 +129,7 @@ impl CopyClient<'_> {
             return Err(Failure::new(Code::Connect, why));
         }
         if way.is_none() && wish.fallback == Fallback::Auto {
-            self.say_blocked(&addresses, far_port, port, report);
+            self.report_blocked(&addresses, far_port, port, report);
         }
         let (rendezvous, address) = self.meet(way, (port, secret), &mut options, report)?;
         report.way(address.map(|address| address.to_string()).as_deref());
@@ -169,13 +169,13 @@ impl CopyClient<'_> {
         report: &mut Reporter,
     ) -> Result<(Vec<IpAddr>, u16, AgentPlan), Failure> {
         loop {
-            match self.link.hear()? {
+            match self.link.receive()? {
                 AgentMessage::Ready { addresses, port, plan } => {
                     return Ok((addresses, port, plan));
                 }
-                AgentMessage::Warning(text) => report.warn(&self.link.said(&text)),
+                AgentMessage::Warning(text) => report.warn(&self.link.with_host(&text)),
                 AgentMessage::Done(done) => return Err(self.link.failed_there(done)),
-                _ => return Err(self.link.odd_word()),
+                _ => return Err(self.link.unexpected_message()),
             }
         }
     }
@@ -193,7 +193,7 @@ impl CopyClient<'_> {
             (LocalTask::Send { found, .. }, AgentPlan::Receive { rename }) => {
                 let items = found.items(rename).map_err(|text| Failure::new(Code::File, text))?;
                 let exclude = wish.choice.exclude.clone();
-                let pass = self.ask_standing(&names(&items))?;
+                let pass = self.request_existing(&names(&items))?;
                 let only = self.listed.as_ref().map(FilesFrom::only);
                 let modes = wish.choice.chmod.as_deref().map(selection_args::modes).transpose()?;
                 let follow = wish.choice.copy_links;
@@ -231,7 +231,7 @@ impl CopyClient<'_> {
                     }
                     None => names,
                 };
-                self.tell_standing(at, &names)?;
+                self.send_existing(at, &names)?;
                 let directories = wish.recursive || listed.is_some();
                 let (names, only) = (names.into_iter().collect(), listed.map(FilesFrom::only));
                 options.expected = Some(Expected { names, directories, only });
@@ -241,7 +241,7 @@ impl CopyClient<'_> {
                 options.max_files = wish.max_files();
                 Ok(ResolvedTask::Receive(target_dir.directory))
             }
-            _ => Err(self.link.odd_word()),
+            _ => Err(self.link.unexpected_message()),
         }
     }
 
@@ -250,13 +250,13 @@ impl CopyClient<'_> {
         let pieces = listed.pieces();
         let count = pieces.len();
         for (place, names) in (1..).zip(pieces) {
-            self.link.say(&ClientMessage::Listed { names, last: place == count })?;
+            self.link.send(&ClientMessage::Listed { names, last: place == count })?;
         }
         Ok(())
     }
 
     /// The filter of files that exist at the agent beneath these names, and are skipped.
-    fn ask_standing(&mut self, names: &[OsString]) -> Result<Option<Pass>, Failure> {
+    fn request_existing(&mut self, names: &[OsString]) -> Result<Option<Pass>, Failure> {
         let existing = self.wish.existing();
         if existing == ExistingPolicy::Replace {
             return Ok(None);
@@ -264,30 +264,32 @@ impl CopyClient<'_> {
         let count = names.len().div_ceil(NAMES).max(1);
         for place in 0..count {
             let names = names.iter().skip(place * NAMES).take(NAMES).cloned().collect();
-            self.link.say(&ClientMessage::Look { names, last: place + 1 == count })?;
+            self.link.send(&ClientMessage::ListExisting { names, last: place + 1 == count })?;
         }
         let mut existing_files = ExistingFiles::default();
         loop {
-            match self.link.hear()? {
-                AgentMessage::Standing(piece) => match existing_files.add(piece) {
+            match self.link.receive()? {
+                AgentMessage::ExistingFiles(piece) => match existing_files.add(piece) {
                     Ok(false) => {}
                     Ok(true) => break,
-                    Err(()) => return Err(self.link.odd_word()),
+                    Err(()) => return Err(self.link.unexpected_message()),
                 },
                 AgentMessage::Done(done) => return Err(self.link.failed_there(done)),
-                _ => return Err(self.link.odd_word()),
+                _ => return Err(self.link.unexpected_message()),
             }
         }
         Ok(Some(existing_files.pass(existing, &self.passed)))
     }
 
     /// Sends the agent the files that exist here, so that it skips those.
-    fn tell_standing(&self, directory: &Path, names: &[OsString]) -> Result<(), Failure> {
+    fn send_existing(&self, directory: &Path, names: &[OsString]) -> Result<(), Failure> {
         if self.wish.existing() == ExistingPolicy::Replace {
             return Ok(());
         }
         let pieces = existing::existing_pieces(directory, names, self.wish.existing());
-        pieces.into_iter().try_for_each(|piece| self.link.say(&ClientMessage::Standing(piece)))
+        pieces
+            .into_iter()
+            .try_for_each(|piece| self.link.send(&ClientMessage::ExistingFiles(piece)))
     }
 
     /// A dry run: a line for each file that would be copied.
@@ -299,13 +301,13 @@ impl CopyClient<'_> {
             return offered.try_for_each(|one| list_one(&one.name, one.directory, one.length));
         }
         loop {
-            match self.link.hear()? {
+            match self.link.receive()? {
                 AgentMessage::Listed { name, directory, length } => {
                     list_one(&name, directory, length)?
                 }
                 AgentMessage::Done(done) if done.message.is_none() => return Ok(()),
                 AgentMessage::Done(done) => return Err(self.link.failed_there(done)),
-                _ => return Err(self.link.odd_word()),
+                _ => return Err(self.link.unexpected_message()),
             }
         }
     }
@@ -329,7 +331,7 @@ impl CopyClient<'_> {
                 return ControlFlow::Break(None);
             }
             match link.came.try_recv() {
-                Ok(SessionEvent::AgentMessage(AgentMessage::Heard(at))) => {
+                Ok(SessionEvent::AgentMessage(AgentMessage::ReachedAt(at))) => {
                     ControlFlow::Break(Some((DataPath::Call(at), at)))
                 }
                 Ok(came) => {
@@ -346,7 +348,7 @@ impl CopyClient<'_> {
         prober.run(&peers, Instant::now() + TRY, turn).flatten()
     }
 
-    fn say_blocked(
+    fn report_blocked(
         &self,
         addresses: &[IpAddr],
         far_port: u16,
@@ -383,7 +385,7 @@ impl CopyClient<'_> {
                 self.call = Some(at);
                 return Ok((Rendezvous::Await(secret), Some(address)));
             }
-            self.link.say(&ClientMessage::Go(DataPath::Listen))?;
+            self.link.send(&ClientMessage::Go(DataPath::Listen))?;
             self.wait_listening(report)?;
             return Ok((connect(address, secret), Some(address)));
         }
@@ -391,21 +393,21 @@ impl CopyClient<'_> {
         let tunnel = Tunnel::open(options).map_err(cannot)?;
         tunnel.carry(self.link.out.clone()).map_err(cannot)?;
         let _ = self.link.tunnel.set(tunnel);
-        self.link.say(&ClientMessage::Go(DataPath::Inside))?;
+        self.link.send(&ClientMessage::Go(DataPath::Inside))?;
         self.wait_listening(report)?;
         Ok((connect(Carried::peer(), secret), None))
     }
 
     fn wait_listening(&mut self, report: &mut Reporter) -> Result<(), Failure> {
         loop {
-            match self.link.hear()? {
+            match self.link.receive()? {
                 AgentMessage::Listening => return Ok(()),
                 // It was in flight when this end decided.
-                AgentMessage::Heard(_) => {}
+                AgentMessage::ReachedAt(_) => {}
                 // The agent has looked at its sources.
-                AgentMessage::Warning(text) => report.warn(&self.link.said(&text)),
+                AgentMessage::Warning(text) => report.warn(&self.link.with_host(&text)),
                 AgentMessage::Done(done) => return Err(self.link.failed_there(done)),
-                _ => return Err(self.link.odd_word()),
+                _ => return Err(self.link.unexpected_message()),
             }
         }
     }
@@ -425,7 +427,7 @@ impl CopyClient<'_> {
         let options = &mut options.clone();
         control::offer(report, options, role, what);
         report.hear_files(options);
-        let mut watch = Watch { near: self, report };
+        let mut watch = Watch { client: self, report };
         let sends = matches!(agreed, ResolvedTask::Send(_));
         let result = match agreed {
             ResolvedTask::Send(selection) => {
@@ -572,15 +574,15 @@ fn socket_failure(what: &str, error: &std::io::Error) -> Failure {
 
 /// The observer of the transfer, which also handles the agent's messages meanwhile.
 struct Watch<'a, 'b> {
-    near: &'a mut CopyClient<'b>,
+    client: &'a mut CopyClient<'b>,
     report: &'a mut Reporter,
 }
 
 impl Observer for Watch<'_, '_> {
     fn listening_at(&mut self, _: SocketAddr) {
-        if let Some(at) = self.near.call {
+        if let Some(at) = self.client.call {
             // The reader of a broken pipe finds that out.
-            let _ = self.near.link.say(&ClientMessage::Go(DataPath::Call(at)));
+            let _ = self.client.link.send(&ClientMessage::Go(DataPath::Call(at)));
         }
     }
 
@@ -589,8 +591,8 @@ impl Observer for Watch<'_, '_> {
     }
 
     fn progress(&mut self, progress: &Progress) {
-        while let Ok(came) = self.near.link.came.try_recv() {
-            self.near.link.note(came).iter().for_each(|text| self.report.warn(text));
+        while let Ok(came) = self.client.link.came.try_recv() {
+            self.client.link.note(came).iter().for_each(|text| self.report.warn(text));
         }
         self.report.progress(progress);
     }

@@ -40,7 +40,7 @@ impl ExistingPolicy {
     }
 }
 
-/// Files in one word: about 130 bytes each at most, and a word has 1 MiB.
+/// Files in one message: at most about 130 bytes each, of 1 MiB.
 const PIECE: usize = 7_000;
 
 /// No file system that keeps times keeps them less exactly.

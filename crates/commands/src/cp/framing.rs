@@ -1,6 +1,6 @@
-//! Frames over ssh's two pipes: words of the ends, and datagrams where UDP does not pass.
+//! Frames over ssh's two pipes: messages of the ends, and datagrams where UDP does not pass.
 //!
-//! A frame is its kind (one byte), its length (four, the highest first) and its bytes.
+//! A frame is a type (one byte), a length (four, big-endian) and its content.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,24 +9,24 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
-const WORD: u8 = 1;
+const MESSAGE: u8 = 1;
 const DATAGRAM: u8 = 2;
-/// Longest word: a list of names; the other end is to make no memory of more.
-const MAX_WORD: usize = 1 << 20;
-/// Longest datagram there is.
+/// Longest message: a list of names. A longer one is refused before memory is allocated for it.
+const MAX_MESSAGE: usize = 1 << 20;
+/// Longest possible datagram.
 pub(crate) const MAX_DATAGRAM: usize = 65_535;
 /// Bytes of a frame's head.
 pub(crate) const HEAD: usize = 5;
-/// How much a login may print before this program's agent has its say.
-const MAX_NOISE: usize = 1 << 20;
-/// How much of that is shown if the agent never starts.
-const NOISE_KEPT: usize = 2_000;
+/// Limit on the login shell's output before the agent starts.
+const MAX_LOGIN_OUTPUT: usize = 1 << 20;
+/// Bytes of that output shown if the agent never starts.
+const LOGIN_OUTPUT_SHOWN: usize = 2_000;
 
 /// A frame.
 #[derive(Debug)]
 pub(crate) enum Frame<T> {
     Message(T),
-    /// Its bytes are in the reader's [`FrameReader::datagram`].
+    /// The bytes are in the reader's [`FrameReader::datagram`].
     Datagram,
 }
 
@@ -39,7 +39,7 @@ impl FrameWriter {
         Self(Arc::new(Mutex::new(Box::new(out))))
     }
 
-    /// Bytes that are no frame.
+    /// Sends bytes outside any frame.
     pub(crate) fn raw(&self, bytes: &[u8]) -> io::Result<()> {
         let mut out = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         out.write_all(bytes)?;
@@ -51,13 +51,13 @@ impl FrameWriter {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(io::sink());
     }
 
-    pub(crate) fn word<T: Serialize>(&self, word: &T) -> io::Result<()> {
-        let text = Zeroizing::new(serde_json::to_vec(word).map_err(io::Error::other)?);
-        if text.len() > MAX_WORD {
+    pub(crate) fn send<T: Serialize>(&self, message: &T) -> io::Result<()> {
+        let text = Zeroizing::new(serde_json::to_vec(message).map_err(io::Error::other)?);
+        if text.len() > MAX_MESSAGE {
             return Err(io::Error::new(ErrorKind::InvalidInput, "too many or too long names"));
         }
         let mut frame = Zeroizing::new(Vec::with_capacity(HEAD + text.len()));
-        frame.extend_from_slice(&head(WORD, text.len()));
+        frame.extend_from_slice(&head(MESSAGE, text.len()));
         frame.extend_from_slice(&text);
         self.raw(&frame)
     }
@@ -89,13 +89,13 @@ impl<R: Read> FrameReader<R> {
         // The mark begins with a line's end, which may be that of a line before.
         let mut seen = vec![b'\n'];
         let mut byte = [0];
-        while seen.len() < MAX_NOISE && matches!(self.input.read(&mut byte), Ok(1)) {
+        while seen.len() < MAX_LOGIN_OUTPUT && matches!(self.input.read(&mut byte), Ok(1)) {
             seen.push(byte[0]);
             if seen.ends_with(mark) {
                 return Ok(());
             }
         }
-        let kept = seen.len().saturating_sub(NOISE_KEPT).max(1);
+        let kept = seen.len().saturating_sub(LOGIN_OUTPUT_SHOWN).max(1);
         Err(seen.split_off(kept.min(seen.len())))
     }
 
@@ -111,18 +111,20 @@ impl<R: Read> FrameReader<R> {
         let len = u32::from_be_bytes(len) as usize;
         let broken = |what| io::Error::new(ErrorKind::InvalidData, what);
         match kind {
-            WORD if len <= MAX_WORD => {
+            MESSAGE if len <= MAX_MESSAGE => {
                 let mut text = Zeroizing::new(vec![0; len]);
                 self.input.read_exact(&mut text)?;
-                let word = serde_json::from_slice(&text);
-                word.map(|word| Some(Frame::Message(word))).map_err(|_| broken("an unknown word"))
+                let message = serde_json::from_slice(&text);
+                message
+                    .map(|message| Some(Frame::Message(message)))
+                    .map_err(|_| broken("an unknown message"))
             }
             DATAGRAM if len <= MAX_DATAGRAM => {
                 self.datagram.resize(len, 0);
                 self.input.read_exact(&mut self.datagram)?;
                 Ok(Some(Frame::Datagram))
             }
-            _ => Err(broken("something that netblt does not say")),
+            _ => Err(broken("an unknown kind of frame")),
         }
     }
 
@@ -154,15 +156,15 @@ mod tests {
         let out = Shared::default();
         let writer = FrameWriter::new(out.clone());
         writer.raw(b"Welcome!\nno new mail\n\nmark\n").expect("written");
-        writer.word(&vec!["a", "b"]).expect("written");
+        writer.send(&vec!["a", "b"]).expect("written");
         writer.raw(&[&datagram_head(3)[..], b"xyz"].concat()).expect("written");
         let bytes = out.0.lock().expect("whole").clone();
         let mut reader = FrameReader::new(&bytes[..]);
         reader.find(b"\nmark\n").expect("found");
-        let Ok(Some(Frame::Message(word))) = reader.next::<Vec<String>>() else {
-            panic!("no word")
+        let Ok(Some(Frame::Message(message))) = reader.next::<Vec<String>>() else {
+            panic!("no message")
         };
-        assert_eq!(word, ["a", "b"]);
+        assert_eq!(message, ["a", "b"]);
         assert!(matches!(reader.next::<Vec<String>>(), Ok(Some(Frame::Datagram))));
         assert_eq!(reader.datagram(), b"xyz");
         assert!(matches!(reader.next::<Vec<String>>(), Ok(None)));
@@ -179,11 +181,11 @@ mod tests {
     #[test]
     fn nothing_makes_it_take_memory_or_believe_nonsense() {
         for bytes in [
-            &[WORD, 0xff, 0xff, 0xff, 0xff][..],
+            &[MESSAGE, 0xff, 0xff, 0xff, 0xff][..],
             &[DATAGRAM, 0, 1, 0, 0],
             &[7, 0, 0, 0, 0],
-            &[WORD, 0, 0, 0, 2, b'{', b'}'],
-            &[WORD, 0, 0, 0, 9, b'"'],
+            &[MESSAGE, 0, 0, 0, 2, b'{', b'}'],
+            &[MESSAGE, 0, 0, 0, 9, b'"'],
         ] {
             assert!(FrameReader::new(bytes).next::<Vec<u8>>().is_err(), "{bytes:?}");
         }

@@ -29,14 +29,17 @@ pub(crate) enum ClientMessage {
         last: bool,
     },
     /// To an agent that receives: which files exist there beneath these names?
-    Look {
+    #[serde(rename = "Look")]
+    ListExisting {
         names: Vec<OsString>,
         last: bool,
     },
     /// To an agent that sends: the files that exist at the client.
-    Standing(Piece),
+    #[serde(rename = "Standing")]
+    ExistingFiles(Piece),
     /// To an agent that receives from another agent: its address, and the names that it may send.
-    Other {
+    #[serde(rename = "Other")]
+    Peer {
         udp: Udp,
         names: Vec<OsString>,
         directories: bool,
@@ -207,7 +210,8 @@ pub(crate) enum DataPath {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum AgentMessage {
     Hello {
-        words: u32,
+        #[serde(rename = "words")]
+        protocol: u32,
         wire: u8,
         version: String,
     },
@@ -219,9 +223,11 @@ pub(crate) enum AgentMessage {
         plan: AgentPlan,
     },
     /// The client answered at this address.
-    Heard(SocketAddr),
+    #[serde(rename = "Heard")]
+    ReachedAt(SocketAddr),
     /// Files that exist at the destination.
-    Standing(Piece),
+    #[serde(rename = "Standing")]
+    ExistingFiles(Piece),
     /// It listens.
     Listening,
     /// A file that a dry run found.

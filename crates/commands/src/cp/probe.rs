@@ -135,7 +135,7 @@ impl Prober {
                 }
             }
             let answered = match self.socket.recv_from(&mut packet) {
-                Ok((len, from)) => self.hear(packet.get(..len).unwrap_or_default(), from),
+                Ok((len, from)) => self.receive(packet.get(..len).unwrap_or_default(), from),
                 // No datagram came, or an ICMP message about some address did.
                 Err(_) => None,
             };
@@ -145,7 +145,7 @@ impl Prober {
         }
     }
 
-    fn hear(&self, packet: &[u8], from: SocketAddr) -> Option<SocketAddr> {
+    fn receive(&self, packet: &[u8], from: SocketAddr) -> Option<SocketAddr> {
         let (head, rest) = packet.split_first_chunk::<HEAD>()?;
         let whole = packet.len() == LEN && head.starts_with(&SIGN) && head[9] != self.side as u8;
         if !whole || blake3::Hash::from(self.mac(head)) != padded(rest.get(..MAC)?) {

@@ -32,7 +32,7 @@ const SSH_FAILED: i32 = 255;
 /// How long ssh may take to end when its pipes are closed.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long its last output may take to arrive once it has ended.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+const STDERR_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The options that are passed on to ssh, with scp's letters.
 #[derive(Args, Debug)]
@@ -76,7 +76,7 @@ pub(crate) struct Ssh {
     child: Child,
     host: String,
     /// Passes on ssh's standard error.
-    words: Option<JoinHandle<()>>,
+    stderr_reader: Option<JoinHandle<()>>,
 }
 
 /// Settings of ssh's configuration with which it runs no command or does not connect this program's
@@ -136,9 +136,9 @@ impl SshOptions {
         let stdout = child.stdout.take().ok_or_else(none)?;
         let mut stderr = child.stderr.take().ok_or_else(none)?;
         let pass = move || drop(io::copy(&mut stderr, &mut io::stderr()));
-        let words = thread::Builder::new().name("netblt-ssh-words".to_owned()).spawn(pass);
-        let words = Some(words.map_err(|error| self.cannot(&error))?);
-        Ok((Ssh { child, host: host.name.clone(), words }, stdin, stdout))
+        let stderr_reader = thread::Builder::new().name("netblt-ssh-stderr".to_owned()).spawn(pass);
+        let stderr_reader = Some(stderr_reader.map_err(|error| self.cannot(&error))?);
+        Ok((Ssh { child, host: host.name.clone(), stderr_reader }, stdin, stdout))
     }
 
     /// Runs a script of this program's there, with `input`, and waits until it ends.
@@ -241,10 +241,10 @@ impl SshOptions {
 
 impl Ssh {
     /// Why the agent never came, from what did come instead.
-    pub(crate) fn explain(&mut self, noise: &[u8]) -> Failure {
+    pub(crate) fn explain(&mut self, output: &[u8]) -> Failure {
         use crate::exit::Code;
         let host = self.host.clone();
-        let text = String::from_utf8_lossy(noise);
+        let text = String::from_utf8_lossy(output);
         if let Some(missing) = missing(&text) {
             return Failure::new(
                 Code::Start,
@@ -255,7 +255,7 @@ impl Ssh {
             );
         }
         let status = wait(&mut self.child, PATIENCE);
-        self.hear_out();
+        self.drain_stderr();
         if status.and_then(|status| status.code()) == Some(SSH_FAILED) {
             let why = format!("ssh to {host} failed before netblt answered there");
             return Failure::new(Code::Connect, why);
@@ -276,24 +276,24 @@ impl Ssh {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
-        self.hear_out();
+        self.drain_stderr();
     }
 
     /// Lets its last words pass, and does not wait for those of a master that stays.
-    fn hear_out(&mut self) {
-        let until = Instant::now() + LAST_WORDS;
-        while self.words.as_ref().is_some_and(|words| !words.is_finished())
+    fn drain_stderr(&mut self) {
+        let until = Instant::now() + STDERR_TIMEOUT;
+        while self.stderr_reader.as_ref().is_some_and(|stderr_reader| !stderr_reader.is_finished())
             && Instant::now() < until
         {
             thread::sleep(Duration::from_millis(5));
         }
-        self.words = None;
+        self.stderr_reader = None;
     }
 }
 
 /// The machine that has no such program, if the output says so.
-pub(crate) fn machine_without(noise: &[u8]) -> Option<Machine> {
-    let text = String::from_utf8_lossy(noise);
+pub(crate) fn machine_without(output: &[u8]) -> Option<Machine> {
+    let text = String::from_utf8_lossy(output);
     let (_, machine) = missing(&text)?.rsplit_once(" on ")?;
     Some(Machine(machine.to_owned()))
 }

@@ -25,7 +25,7 @@ use crate::signals;
 pub(crate) enum SessionEvent {
     AgentMessage(AgentMessage),
     /// The agent never started. This output came instead.
-    Noise(Vec<u8>),
+    NoAgent(Vec<u8>),
     /// ssh has ended, or its output is no message of an agent.
     Ended(String),
 }
@@ -119,8 +119,8 @@ impl<'a> SshSession<'a> {
         self.lost.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn say(&self, order: &ClientMessage) -> Result<(), Failure> {
-        self.out.word(order).map_err(|error| {
+    pub(crate) fn send(&self, message: &ClientMessage) -> Result<(), Failure> {
+        self.out.send(message).map_err(|error| {
             let host = &self.host.name;
             Failure::new(Code::Stream, format!("cannot tell {host} what to do: {error}"))
         })
@@ -129,8 +129,8 @@ impl<'a> SshSession<'a> {
     /// Waits for the agent's first message, however long a password takes, and informs the user
     /// after a while.
     pub(crate) fn greet(&mut self, report: &mut Reporter) -> Result<(), Failure> {
-        let word = match self.hear_within(SILENCE)? {
-            Some(word) => word,
+        let message = match self.receive_within(SILENCE)? {
+            Some(message) => message,
             None => {
                 report.warn(&format!(
                     "netblt on {} has not answered for {} s. ssh is running: it waits for the \
@@ -139,19 +139,19 @@ impl<'a> SshSession<'a> {
                     self.host.name,
                     SILENCE.as_secs()
                 ));
-                self.hear()?
+                self.receive()?
             }
         };
-        let AgentMessage::Hello { words, wire, version } = word else {
-            return Err(self.odd_word());
+        let AgentMessage::Hello { protocol, wire, version } = message else {
+            return Err(self.unexpected_message());
         };
         let version = printable(&version);
-        if (words, wire) != (PROTOCOL_VERSION, sealed::VERSION) {
+        if (protocol, wire) != (PROTOCOL_VERSION, sealed::VERSION) {
             self.foreign = true;
             let (host, own, own_wire) =
                 (&self.host.name, env!("CARGO_PKG_VERSION"), sealed::VERSION);
             let why = format!(
-                "{host} has netblt {version} (cp protocol {words}, wire {wire}) and this is \
+                "{host} has netblt {version} (cp protocol {protocol}, wire {wire}) and this is \
                  netblt {own} (cp protocol {PROTOCOL_VERSION}, wire {own_wire}), which do not \
                  understand each other: install the same on both, or let --install put this one \
                  there"
@@ -164,27 +164,27 @@ impl<'a> SshSession<'a> {
     }
 
     /// The next message, however long that takes.
-    pub(crate) fn hear(&mut self) -> Result<AgentMessage, Failure> {
+    pub(crate) fn receive(&mut self) -> Result<AgentMessage, Failure> {
         loop {
-            if let Some(word) = self.hear_within(SILENCE)? {
-                return Ok(word);
+            if let Some(message) = self.receive_within(SILENCE)? {
+                return Ok(message);
             }
         }
     }
 
     /// The next message, if it comes in time.
-    fn hear_within(&mut self, patience: Duration) -> Result<Option<AgentMessage>, Failure> {
+    fn receive_within(&mut self, patience: Duration) -> Result<Option<AgentMessage>, Failure> {
         let until = Instant::now() + patience;
         loop {
             if self.cancel.is_cancelled() && !self.is_lost() {
                 return Err(Failure::transfer(&Error::Interrupted, false));
             }
             match self.came.recv_timeout(STEP) {
-                Ok(SessionEvent::AgentMessage(word)) => return Ok(Some(word)),
-                Ok(SessionEvent::Noise(noise)) => {
+                Ok(SessionEvent::AgentMessage(message)) => return Ok(Some(message)),
+                Ok(SessionEvent::NoAgent(output)) => {
                     self.ended = true;
-                    self.without = machine_without(&noise);
-                    return Err(self.ssh.explain(&noise));
+                    self.without = machine_without(&output);
+                    return Err(self.ssh.explain(&output));
                 }
                 Ok(SessionEvent::Ended(why)) => {
                     self.ended = true;
@@ -204,11 +204,11 @@ impl<'a> SshSession<'a> {
     pub(crate) fn note(&mut self, came: SessionEvent) -> Option<String> {
         match came {
             SessionEvent::AgentMessage(AgentMessage::Warning(text)) => {
-                return Some(self.said(&text));
+                return Some(self.with_host(&text));
             }
             SessionEvent::AgentMessage(AgentMessage::Done(done)) => self.done = Some(done),
             SessionEvent::AgentMessage(_) => {}
-            SessionEvent::Noise(_) | SessionEvent::Ended(_) => self.ended = true,
+            SessionEvent::NoAgent(_) | SessionEvent::Ended(_) => self.ended = true,
         }
         None
     }
@@ -234,22 +234,22 @@ impl<'a> SshSession<'a> {
     }
 
     /// The agent's error in words.
-    pub(crate) fn said(&self, text: &str) -> String {
+    pub(crate) fn with_host(&self, text: &str) -> String {
         format!("{}: {text}", self.host.name)
     }
 
     /// The agent has ended before the transfer began.
     pub(crate) fn failed_there(&mut self, done: Done) -> Failure {
         let message = done.message.clone().unwrap_or_else(|| "it failed".to_owned());
-        let failure = Failure::new(Code::of(done.code), self.said(&message));
+        let failure = Failure::new(Code::of(done.code), self.with_host(&message));
         self.done = Some(done);
         failure
     }
 
     /// It is another program, or an attacker.
-    pub(crate) fn odd_word(&self) -> Failure {
+    pub(crate) fn unexpected_message(&self) -> Failure {
         let host = &self.host.name;
-        Failure::new(Code::Protocol, format!("{host} said something that makes no sense here"))
+        Failure::new(Code::Protocol, format!("unexpected message from netblt on {host}"))
     }
 }
 
@@ -286,18 +286,18 @@ fn listen(
     lose: impl FnOnce(),
 ) {
     let mut reader = FrameReader::new(std::io::BufReader::with_capacity(256 << 10, stdout));
-    if let Err(noise) = reader.find(BANNER) {
-        let _ = came.send(SessionEvent::Noise(noise));
+    if let Err(output) = reader.find(BANNER) {
+        let _ = came.send(SessionEvent::NoAgent(output));
         return;
     }
     let mut done = None;
     let why = loop {
         match reader.next() {
-            Ok(Some(Frame::Message(word))) => {
-                if let AgentMessage::Done(last) = &word {
+            Ok(Some(Frame::Message(message))) => {
+                if let AgentMessage::Done(last) = &message {
                     done = Some(last.code);
                 }
-                if came.send(SessionEvent::AgentMessage(word)).is_err() {
+                if came.send(SessionEvent::AgentMessage(message)).is_err() {
                     return;
                 }
             }

@@ -42,7 +42,7 @@ pub(crate) struct ThirdPartyCopy<'a> {
     pub(crate) wish: &'a CopyArgs,
     pub(crate) ssh: &'a SshOptions,
     pub(crate) cancel: &'a Cancel,
-    /// One of them has reported that the other failed: when, and its words.
+    /// The failure of one agent that the other one reported, and when.
     pub(crate) failed: Option<(Instant, Failure)>,
 }
 
@@ -102,14 +102,14 @@ impl<'a> ThirdPartyCopy<'a> {
             max_files: wish.max_files(),
         };
         let nowhere = Udp { ports: wish.ports(), addresses: Vec::new(), port: 0 };
-        self.to.say(&ClientMessage::Start(self.start(
+        self.to.send(&ClientMessage::Start(self.start(
             job,
             &secret,
             nowhere,
             ThirdPartyRole::Agent,
         )))?;
         let (to, to_port, plan) = ready(&mut self.to, report)?;
-        let AgentPlan::Receive { rename } = plan else { return Err(self.to.odd_word()) };
+        let AgentPlan::Receive { rename } = plan else { return Err(self.to.unexpected_message()) };
         let named = [&self.from.host, &self.to.host].map(|host| resolved(self.ssh, host));
         // Each has a loopback of its own, unless both are this machine.
         let loopback = named.iter().all(|named| named.iter().any(IpAddr::is_loopback));
@@ -126,14 +126,14 @@ impl<'a> ThirdPartyCopy<'a> {
             chmod: wish.choice.chmod.clone(),
         };
         let there = Udp { ports: wish.ports(), addresses: to, port: to_port };
-        self.from.say(&ClientMessage::Start(self.start(
+        self.from.send(&ClientMessage::Start(self.start(
             job,
             &secret,
             there,
             ThirdPartyRole::Client,
         )))?;
         let (from, from_port, plan) = ready(&mut self.from, report)?;
-        let AgentPlan::Send { names } = plan else { return Err(self.from.odd_word()) };
+        let AgentPlan::Send { names } = plan else { return Err(self.from.unexpected_message()) };
         let asked = |name: &&OsString| match &rename {
             Some(renamed) => *name == renamed,
             None => was_asked_for(name, &self.sources),
@@ -150,7 +150,7 @@ impl<'a> ThirdPartyCopy<'a> {
         let from = plausible(from_named, from, loopback, |ip| wish.fits(ip));
         let udp = Udp { ports: wish.ports(), addresses: from, port: from_port };
         let directories = wish.recursive;
-        self.to.say(&ClientMessage::Other { udp, names, directories })?;
+        self.to.send(&ClientMessage::Peer { udp, names, directories })?;
         self.meet(report)
     }
 
@@ -170,19 +170,21 @@ impl<'a> ThirdPartyCopy<'a> {
         report.detail(&format!("Trying UDP between {from} and {to} ..."));
         let until = Instant::now() + TRY;
         while Instant::now() < until {
-            let Some((end, word)) = self.hear(report)? else { continue };
-            let AgentMessage::Heard(at) = word else { return Err(self.link(end).odd_word()) };
+            let Some((end, message)) = self.receive(report)? else { continue };
+            let AgentMessage::ReachedAt(at) = message else {
+                return Err(self.link(end).unexpected_message());
+            };
             let other = if end == AgentSide::From { AgentSide::To } else { AgentSide::From };
-            self.link(other).say(&ClientMessage::Go(DataPath::Listen))?;
+            self.link(other).send(&ClientMessage::Go(DataPath::Listen))?;
             loop {
-                match self.hear(report)? {
+                match self.receive(report)? {
                     // It was in flight when this was decided.
-                    None | Some((_, AgentMessage::Heard(_))) => {}
+                    None | Some((_, AgentMessage::ReachedAt(_))) => {}
                     Some((from, AgentMessage::Listening)) if from == other => break,
-                    Some((from, _)) => return Err(self.link(from).odd_word()),
+                    Some((from, _)) => return Err(self.link(from).unexpected_message()),
                 }
             }
-            self.link(end).say(&ClientMessage::Go(DataPath::Call(at)))?;
+            self.link(end).send(&ClientMessage::Go(DataPath::Call(at)))?;
             return Ok(at);
         }
         let why = format!(
@@ -197,17 +199,17 @@ impl<'a> ThirdPartyCopy<'a> {
         let mut summary = None;
         loop {
             if self.from.done.is_some() && self.to.done.is_some() {
-                return summary.ok_or_else(|| self.to.odd_word());
+                return summary.ok_or_else(|| self.to.unexpected_message());
             }
-            match self.hear(report)? {
-                None | Some((_, AgentMessage::Heard(_) | AgentMessage::Listening)) => {}
+            match self.receive(report)? {
+                None | Some((_, AgentMessage::ReachedAt(_) | AgentMessage::Listening)) => {}
                 Some((AgentSide::To, AgentMessage::Progress(update))) => {
                     report.progress(&update.progress())
                 }
                 Some((AgentSide::To, AgentMessage::Summary(result))) => {
                     summary = Some(result.summary())
                 }
-                Some((end, _)) => return Err(self.link(end).odd_word()),
+                Some((end, _)) => return Err(self.link(end).unexpected_message()),
             }
         }
     }
@@ -221,7 +223,7 @@ impl<'a> ThirdPartyCopy<'a> {
 
     /// The next message of one of them, without warnings; `None` if there was none for a moment. A
     /// failure of either ends the copy, once the other had time to report the original one.
-    fn hear(
+    fn receive(
         &mut self,
         report: &mut Reporter,
     ) -> Result<Option<(AgentSide, AgentMessage)>, Failure> {
@@ -229,14 +231,14 @@ impl<'a> ThirdPartyCopy<'a> {
             let link = self.link(end);
             match link.came.recv_timeout(STEP) {
                 Ok(SessionEvent::AgentMessage(AgentMessage::Warning(text))) => {
-                    let text = link.said(&text);
+                    let text = link.with_host(&text);
                     report.warn(&text);
                 }
                 Ok(SessionEvent::AgentMessage(AgentMessage::Done(done))) => {
                     self.ended(end, done)?
                 }
-                Ok(SessionEvent::AgentMessage(word)) => return Ok(Some((end, word))),
-                Ok(SessionEvent::Noise(_) | SessionEvent::Ended(_)) => {
+                Ok(SessionEvent::AgentMessage(message)) => return Ok(Some((end, message))),
+                Ok(SessionEvent::NoAgent(_) | SessionEvent::Ended(_)) => {
                     link.ended = true;
                     self.lost(end)?;
                 }
@@ -254,11 +256,11 @@ impl<'a> ThirdPartyCopy<'a> {
         Ok(None)
     }
 
-    /// The last word of one of them.
+    /// Handles the last message of one of them.
     fn ended(&mut self, end: AgentSide, done: Done) -> Result<(), Failure> {
         let link = self.link(end);
         let failure = done.message.as_ref().map(|text| {
-            let failure = Failure::new(Code::of(done.code), link.said(text));
+            let failure = Failure::new(Code::of(done.code), link.with_host(text));
             (failure, done.echo)
         });
         link.done = Some(done);
@@ -300,13 +302,13 @@ fn ready(
     report: &mut Reporter,
 ) -> Result<(Vec<IpAddr>, u16, AgentPlan), Failure> {
     loop {
-        match link.hear()? {
+        match link.receive()? {
             AgentMessage::Ready { addresses, port, plan } => return Ok((addresses, port, plan)),
-            AgentMessage::Warning(text) => report.warn(&link.said(&text)),
+            AgentMessage::Warning(text) => report.warn(&link.with_host(&text)),
             AgentMessage::Done(done) => return Err(link.failed_there(done)),
             // It looked for the other end before it learned where this one is.
-            AgentMessage::Heard(_) => {}
-            _ => return Err(link.odd_word()),
+            AgentMessage::ReachedAt(_) => {}
+            _ => return Err(link.unexpected_message()),
         }
     }
 }
