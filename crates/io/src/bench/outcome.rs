@@ -11,8 +11,8 @@ use netblt_proto::wire::packet::Parameters;
 use super::traffic::TestDone;
 use crate::options::Options;
 use crate::progress::Summary;
-use crate::transfer::limited_by::{Facts as Limits, View, decide, view_of_receiver};
-use crate::transfer::summary::{Facts, bits_per_second, summary};
+use crate::transfer::limited_by::{Facts, View, decide, view_of_receiver};
+use crate::transfer::summary::{SessionFacts, bits_per_second, summary};
 
 /// How a test went, at one end of one connection.
 #[derive(Clone, Debug)]
@@ -69,11 +69,11 @@ pub(super) fn outcome(
         }
         Role::Receiver => {
             let granted = (parameters.buffer_bytes, parameters.max_outstanding);
-            let seen = Limits::new(&stats, at, cpu_share, (Duration::ZERO, Duration::ZERO));
+            let seen = Facts::new(&stats, at, cpu_share, (Duration::ZERO, Duration::ZERO));
             decide(view_of_receiver(&stats, granted), Some(seen))
         }
     };
-    let summary = summary(Facts {
+    let summary = summary(SessionFacts {
         lanes: Vec::new(),
         stats,
         at,

@@ -370,9 +370,9 @@ fn plan(fake: &mut Fake, resume: &mut ResumeState, source: &Source) -> Plan {
         let had = resume.had(EXTENT as u32);
         let id = identity(name, times(*seconds));
         let as_whole = had.has_small(&id, &digest)
-            || matches!(had.part(&id), Some(HadPart::Whole(claimed)) if *claimed == digest);
+            || matches!(had.part(&id), Some(FilePart::Whole(claimed)) if *claimed == digest);
         let in_parts = matches!(had.part(&part_identity(name)),
-            Some(HadPart::Nodes(nodes)) if nodes.iter().all(same));
+            Some(FilePart::Nodes(nodes)) if nodes.iter().all(same));
         let may = as_whole || in_parts;
         let found = if may { resume.adopt(name, times(*seconds), as_whole) } else { None };
         let number = number as u64;
