@@ -186,7 +186,7 @@ fn a_missing_program_is_installed_when_that_is_asked_for() {
 fn a_program_of_another_protocol_is_named_and_replaced_when_that_is_asked_for() {
     let env = Env::new();
     // It comes first in PATH there.
-    let other = hello().replace("\"words\":", "\"words\":77");
+    let other = hello().replace("\"protocol\":", "\"protocol\":77");
     let puppet = puppet(&env, &[&other]);
     let bin = env.make_directory("bin");
     fs::copy(puppet, bin.join("netblt")).expect("copied");
@@ -197,7 +197,7 @@ fn a_program_of_another_protocol_is_named_and_replaced_when_that_is_asked_for() 
     let refused = setting.cp(&["a", "host:"]).exits(5);
     let own = hello();
     let number = |text: &str| {
-        let after = text.split("\"words\":").nth(1).expect("a number");
+        let after = text.split("\"protocol\":").nth(1).expect("a number");
         after.split(',').next().expect("a number").to_owned()
     };
     for text in [&other, &own] {
@@ -332,14 +332,14 @@ fn a_far_end_cannot_send_what_nobody_asked_for() {
         Running::new(command).finish().exits(2).says("which was not requested");
         assert!(setting.tree("near").is_empty());
     }
-    let other = hello.replace("\"words\":", "\"words\":77");
+    let other = hello.replace("\"protocol\":", "\"protocol\":77");
     let odd = "{\"Hello\":7}";
     let escape = "{\"Done\":{\"code\":11,\"message\":\"\\u001b[2Jgone\",\"echo\":false,\
                   \"skipped\":0,\"passed\":0}}";
     for (words, code, says) in [
         (&[&other[..]][..], 5, "do not understand each other: install the same"),
-        (&[odd], 12, "brought an unknown word"),
-        (&[&hello, "\"Listening\""], 2, "makes no sense"),
+        (&[odd], 12, "ssh connection: an unknown message"),
+        (&[&hello, "\"Listening\""], 2, "unexpected message"),
         (&[&hello, escape], 11, "host: \\u{1b}[2Jgone"),
     ] {
         let ssh = puppet(&setting.env, words);

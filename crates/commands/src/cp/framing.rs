@@ -124,7 +124,7 @@ impl<R: Read> FrameReader<R> {
                 self.input.read_exact(&mut self.datagram)?;
                 Ok(Some(Frame::Datagram))
             }
-            _ => Err(broken("an unknown kind of frame")),
+            _ => Err(broken("an unknown type of frame")),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::cp::files_from::FilesFrom;
 /// The first bytes of an agent, after any output of the login shell.
 pub(crate) const BANNER: &[u8] = b"\nnetblt far end\n";
 /// The version of the messages. Two programs with different versions do not understand each other.
-pub(crate) const PROTOCOL_VERSION: u32 = 6;
+pub(crate) const PROTOCOL_VERSION: u32 = 7;
 /// 49 days, in seconds: the protocol has no more (`docs/protocol.md §9`).
 const MAX_DEATH_TIMER: u64 = 49 * 86_400;
 
@@ -29,16 +29,13 @@ pub(crate) enum ClientMessage {
         last: bool,
     },
     /// To an agent that receives: which files exist there beneath these names?
-    #[serde(rename = "Look")]
     ListExisting {
         names: Vec<OsString>,
         last: bool,
     },
     /// To an agent that sends: the files that exist at the client.
-    #[serde(rename = "Standing")]
     ExistingFiles(Piece),
     /// To an agent that receives from another agent: its address, and the names that it may send.
-    #[serde(rename = "Other")]
     Peer {
         udp: Udp,
         names: Vec<OsString>,
@@ -210,7 +207,6 @@ pub(crate) enum DataPath {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum AgentMessage {
     Hello {
-        #[serde(rename = "words")]
         protocol: u32,
         wire: u8,
         version: String,
@@ -223,10 +219,8 @@ pub(crate) enum AgentMessage {
         plan: AgentPlan,
     },
     /// The client answered at this address.
-    #[serde(rename = "Heard")]
     ReachedAt(SocketAddr),
     /// Files that exist at the destination.
-    #[serde(rename = "Standing")]
     ExistingFiles(Piece),
     /// It listens.
     Listening,
