@@ -338,7 +338,7 @@ fn a_far_end_cannot_send_what_nobody_asked_for() {
                   \"skipped\":0,\"passed\":0}}";
     for (words, code, says) in [
         (&[&other[..]][..], 5, "do not understand each other: install the same"),
-        (&[odd], 12, "ssh connection: an unknown message"),
+        (&[odd], 12, "ssh connection failed: an unknown message"),
         (&[&hello, "\"Listening\""], 2, "unexpected message"),
         (&[&hello, escape], 11, "host: \\u{1b}[2Jgone"),
     ] {

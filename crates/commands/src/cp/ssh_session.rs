@@ -305,7 +305,7 @@ fn listen(
                 tunnel.get().iter().for_each(|tunnel| tunnel.deliver(reader.datagram()));
             }
             Ok(None) => break "the ssh connection has ended".to_owned(),
-            Err(error) => break format!("unexpected data on the ssh connection: {error}"),
+            Err(error) => break format!("the ssh connection failed: {error}"),
         }
     };
     let _ = came.send(SessionEvent::Ended(why));
