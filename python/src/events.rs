@@ -119,7 +119,7 @@ pub(crate) fn told(py: Python<'_>, event: Event) -> PyResult<(&'static str, Py<P
         Event::Silent(true) => ("silent", py.None()),
         Event::Silent(false) => ("answering", py.None()),
         Event::Restarted => ("restarted", py.None()),
-        Event::LookedAt => ("looked_at", py.None()),
+        Event::ListFetched => ("list_fetched", py.None()),
         Event::Refused(why) => ("refused", why.into_py_any(py)?),
         Event::Warning(warning) => ("warning", warning.to_string().into_py_any(py)?),
         Event::Missed(count) => ("missed", count.into_py_any(py)?),

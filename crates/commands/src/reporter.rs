@@ -427,12 +427,12 @@ impl Observer for Reporter {
         self.emit("restarted", json::Empty {});
     }
 
-    fn looked_at(&mut self) {
+    fn list_fetched(&mut self) {
         self.forget_files();
         (self.opened, self.silent) = (false, false);
         self.bar.clear();
         self.note("The other side looked at what is offered, and took nothing; still waiting.");
-        self.emit("looked_at", json::Empty {});
+        self.emit("list_fetched", json::Empty {});
     }
 
     fn refused(&mut self, why: &str) {

@@ -116,7 +116,7 @@ impl Rfc998Args {
                 self.address(option, &host.to_string_lossy(), port).map(Rendezvous::Active)
             }
             (None, Some(_)) if given.port || given.bind => Err(Failure::usage(
-                "--listen tells address and port; --bind and --port are for the side that calls",
+                "--listen sets address and port; --bind and --port are for the side that calls",
             )),
             (None, Some(_)) if self.netblt_peer_port.is_some() => Err(Failure::usage(
                 "--netblt-peer-port is for the side that calls; this one waits for any port",

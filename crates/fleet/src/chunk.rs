@@ -19,8 +19,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use netblt::serve::client::Client;
 use netblt::{
-    Cancel, Control, Error as Fault, ErrorKind, Observer, Only, Options, Overwrite, Pass, Policy,
-    Progress, Rendezvous, RequestErrorKind, Selection, Summary, Warning,
+    Cancel, Control, Error as Fault, ErrorKind, NameFilter, Observer, Options, Overwrite, Policy,
+    Progress, Rendezvous, RequestErrorKind, Selection, SkipFilter, Summary, Warning,
 };
 use netblt_proto::api::printable_bytes;
 
@@ -102,7 +102,7 @@ pub fn done(run: &Run, chunk: &Chunk) -> Result<Option<Done>, Error> {
     Ok(is_whole.then_some(done))
 }
 
-/// Runs one chunk. `tell` is called with messages for people.
+/// Runs one chunk. `log` is called with messages for people.
 ///
 /// # Errors
 ///
@@ -112,7 +112,7 @@ pub fn run_chunk(
     number: u64,
     connect: &Connect<'_>,
     cancel: &Cancel,
-    tell: &(dyn Fn(&str) + Sync),
+    log: &(dyn Fn(&str) + Sync),
 ) -> Result<Outcome, Error> {
     let chunk = run.chunk(number)?;
     if let Some(done) = done(run, &chunk)? {
@@ -127,7 +127,7 @@ pub fn run_chunk(
     claim.found(run::read(&run.record(RUNNING, number)).ok().flatten());
     let names = Arc::new(Names::read(run, &chunk)?);
     let (control, shown) = (Control::new(), Mutex::new(TaskState::default()));
-    let mut task = Task { run, chunk, claim, names, connect, cancel, control, shown: &shown, tell };
+    let mut task = Task { run, chunk, claim, names, connect, cancel, control, shown: &shown, log };
     let attempt = task.claim.number;
     let outcome = run_watched(&mut task, attempt);
     Claim::clear(run, number, attempt);
@@ -230,7 +230,7 @@ struct Task<'a> {
     cancel: &'a Cancel,
     control: Control,
     shown: &'a Mutex<TaskState>,
-    tell: &'a (dyn Fn(&str) + Sync),
+    log: &'a (dyn Fn(&str) + Sync),
 }
 
 /// The result of a try.
@@ -258,7 +258,7 @@ impl Task<'_> {
                     TryResult::Never(why) => return Ok(Outcome::Failed(why)),
                     TryResult::Stopped => return Ok(Outcome::Stopped),
                     TryResult::Busy(why) => {
-                        (self.tell)(&format!("{host} is busy: {}", why.message));
+                        (self.log)(&format!("{host} is busy: {}", why.message));
                         busy = Some(why);
                         let pause = BUSY.saturating_mul(1 << rounds.min(10)).min(BUSY_MOST);
                         if !wait(self.cancel, jittered(pause)) {
@@ -267,7 +267,7 @@ impl Task<'_> {
                     }
                     TryResult::Again(why) => {
                         failures += 1;
-                        (self.tell)(&format!("{host}: {} ({failures} of {TRIES})", why.message));
+                        (self.log)(&format!("{host}: {} ({failures} of {TRIES})", why.message));
                         if failures >= TRIES {
                             return Ok(Outcome::Again(why));
                         }
@@ -470,7 +470,7 @@ fn put(
     let mut selection =
         Selection { items: vec![(run.source(), Some(leaf))], ..Selection::default() };
     let (own, found) = (Arc::clone(names), Arc::clone(looked));
-    selection.only = Some(Only::new(move |name, directory| {
+    selection.only = Some(NameFilter::new(move |name, directory| {
         if directory {
             return own.directories.contains(name);
         }
@@ -481,7 +481,7 @@ fn put(
         is_own
     }));
     let (own, found) = (Arc::clone(names), Arc::clone(looked));
-    selection.pass = Some(Pass::new(move |name, bytes, modified| {
+    selection.skip = Some(SkipFilter::new(move |name, bytes, modified| {
         if !own.planned.contains(&stamp(name, bytes, since(modified))) {
             let name = stamp(name, 0, (0, 0));
             found.changed.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
@@ -504,7 +504,8 @@ pub(crate) fn put_directories(
     let (parent, leaf) = run.target();
     let items: Vec<(std::path::PathBuf, Option<OsString>)> = vec![(run.source(), Some(leaf))];
     let mut selection = Selection { items, ..Selection::default() };
-    selection.only = Some(Only::new(move |name, directory| directory && names.contains(name)));
+    selection.only =
+        Some(NameFilter::new(move |name, directory| directory && names.contains(name)));
     server.put(selection, &parent, observer)
 }
 
@@ -540,7 +541,7 @@ impl Observer for TaskObserver<'_> {
 
     fn warn(&mut self, warning: &Warning) {
         let text = warning.to_string();
-        (self.0.tell)(&text);
+        (self.0.log)(&text);
         self.0.shown(|shown| {
             if shown.warnings.len() < MAX_NAMES {
                 shown.warnings.push(text);

@@ -25,7 +25,7 @@ if sys.prefix == sys.base_prefix and not os.environ.get("PYTHONNOUSERSITE"):
     site.addsitedir(site.getusersitepackages())
 
 
-def tell(kind, text):
+def emit(kind, text):
     """The program that started this may be gone; the run goes on."""
     try:
         print(kind, " ".join(str(text).split()), flush=True)
@@ -38,7 +38,7 @@ try:
     from dask.distributed import CancelledError, Client, Event, LocalCluster, Semaphore
     from dask.distributed import TimeoutError, wait
 except ImportError as error:
-    tell("why", f"{sys.executable} has no dask.distributed ({error}); it is in PyPI's distributed")
+    emit("why", f"{sys.executable} has no dask.distributed ({error}); it is in PyPI's distributed")
     sys.exit(1)
 
 
@@ -133,11 +133,11 @@ def drive(client, options, chunks, stopping):
             if words is None or stopped is not None:
                 continue
             if hope and again < options.requeues:
-                tell("note", f"chunk {chunk}: {words}; it is started again")
+                emit("note", f"chunk {chunk}: {words}; it is started again")
                 pause = min(2.0**again, 120) * random.uniform(0.5, 1)
                 heapq.heappush(waiting, (time.monotonic() + pause, chunk, again + 1))
             else:
-                tell("note", f"chunk {chunk}: {words}; see {log_of(options, chunk)}")
+                emit("note", f"chunk {chunk}: {words}; see {log_of(options, chunk)}")
     stop.clear()
     if places.get_value() == 0:
         places.close()
@@ -176,17 +176,17 @@ def main():
     try:
         client = connected(options)
     except (OSError, ValueError) as error:
-        tell("why", f"no scheduler of Dask's: {error}")
+        emit("why", f"no scheduler of Dask's: {error}")
         sys.exit(1)
     if not client.scheduler_info()["workers"]:
-        tell("note", "Dask has no workers yet; the tasks wait for one")
+        emit("note", "Dask has no workers yet; the tasks wait for one")
     stopping = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: stopping.append(number))
     try:
         drive(client, options, chunks, stopping)
     except OSError as error:
-        tell("why", f"Dask: {error}")
+        emit("why", f"Dask: {error}")
         sys.exit(1)
     client.close()
     if client.cluster is not None:

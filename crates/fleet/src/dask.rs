@@ -27,7 +27,7 @@ const SCRIPT: &str = include_str!("dask.py");
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Has Dask run all chunks that are not done, `pairs` at once, each retried up to `requeues` times.
-/// `options` go to the script. `tell` is called for each task that fails.
+/// `options` go to the script. `log` is called for each task that fails.
 ///
 /// # Errors
 /// The run's directory cannot be used, there is no `python3` or no Dask for it, no scheduler
@@ -38,7 +38,7 @@ pub fn run_all(
     (pairs, requeues): (u64, u32),
     options: &[OsString],
     cancel: &Cancel,
-    tell: &mut dyn FnMut(&str),
+    log: &mut dyn FnMut(&str),
 ) -> Result<(), Error> {
     let chunks = undone(run)?;
     if chunks.is_empty() {
@@ -62,9 +62,9 @@ pub fn run_all(
         }
         match lines.recv_timeout(LOOK) {
             Ok(line) => match line.split_once(' ') {
-                Some(("note", text)) => tell(text),
+                Some(("note", text)) => log(text),
                 Some(("why", text)) => why = Some(text.to_owned()),
-                _ => tell(&line),
+                _ => log(&line),
             },
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
@@ -88,18 +88,18 @@ fn talk(child: &mut Child, chunks: &[u64]) -> Result<Receiver<String>, Error> {
     let (input, output) = (child.stdin.take(), child.stdout.take());
     // It may end before it has read all of it. Its exit status says why.
     let say = move || input.map(|mut input| input.write_all(list.as_bytes()));
-    let listen = move || output.map(|output| hear(output, |text| line.send(text).is_ok()));
+    let listen = move || output.map(|output| read_lines(output, |text| line.send(text).is_ok()));
     let failed = || at(Path::new("python3"), "no thread can be started to talk to it");
     thread::Builder::new().spawn(say).map_err(failed())?;
     thread::Builder::new().spawn(listen).map_err(failed())?;
     Ok(lines)
 }
 
-fn hear(output: impl Read, mut pass: impl FnMut(String) -> bool) {
+fn read_lines(output: impl Read, mut on_line: impl FnMut(String) -> bool) {
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
     while output.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
-        if !pass(String::from_utf8_lossy(&line).trim_end().to_owned()) {
+        if !on_line(String::from_utf8_lossy(&line).trim_end().to_owned()) {
             break;
         }
         line.clear();

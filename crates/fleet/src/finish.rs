@@ -240,7 +240,7 @@ pub fn directories(
     run: &Run,
     connect: &Connect<'_>,
     cancel: &Cancel,
-    tell: &(dyn Fn(&str) + Sync),
+    log: &(dyn Fn(&str) + Sync),
 ) -> Result<u64, ServerError> {
     let leaf = run.target().1;
     let mut names: HashSet<Box<[u8]>> = HashSet::new();
@@ -261,7 +261,7 @@ pub fn directories(
     (options.preserve, options.keep_times) = (true, true);
     options.label = Some(run.last_label());
     ask(run, connect, cancel, &options, |server| {
-        put_directories(server, run, names.clone(), &mut WarningObserver(tell))
+        put_directories(server, run, names.clone(), &mut WarningObserver(log))
     })?;
     Ok(count)
 }

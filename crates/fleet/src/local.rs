@@ -41,7 +41,7 @@ enum Verdict {
     Never,
 }
 
-/// Runs all chunks that are not done, `pairs` at once, each retried up to `requeues` times. `tell`
+/// Runs all chunks that are not done, `pairs` at once, each retried up to `requeues` times. `log`
 /// is called for each task that ends.
 ///
 /// # Errors
@@ -51,7 +51,7 @@ pub fn run_all(
     program: &Path,
     (pairs, requeues): (u64, u32),
     cancel: &Cancel,
-    tell: &mut dyn FnMut(&str),
+    log: &mut dyn FnMut(&str),
 ) -> Result<(), Error> {
     let now = Instant::now();
     let waiting = undone(run)?.into_iter();
@@ -81,15 +81,13 @@ pub fn run_all(
                 Some(status) => match verdict(status) {
                     Verdict::Done => {}
                     Verdict::Again if task.again < requeues && !stopping => {
-                        tell(&format!("chunk {chunk}: {status}; it is started again"));
+                        log(&format!("chunk {chunk}: {status}; it is started again"));
                         let pause = PAUSE.saturating_mul(1 << task.again.min(10)).min(PAUSE_MOST);
                         task.again += 1;
                         task.at = Instant::now() + jittered(pause);
                         waiting.push_back(task);
                     }
-                    _ => {
-                        tell(&format!("chunk {chunk}: {status}; see {}", run.log(chunk).display()))
-                    }
+                    _ => log(&format!("chunk {chunk}: {status}; see {}", run.log(chunk).display())),
                 },
             }
         }

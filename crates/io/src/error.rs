@@ -419,7 +419,7 @@ pub enum Warning {
         "the receiver left out more files than it can name, so none is reported as arrived; \
          everything else is verified"
     )]
-    Untellable,
+    ArrivedUnknown,
     /// So many more are not sent, for similar reasons.
     #[error("skipped {0} more")]
     SkippedMore(u64),

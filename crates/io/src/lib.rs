@@ -110,8 +110,8 @@ pub use self::lanes::Lanes;
 pub use self::net::raw_ip::PORT as RAW_IP_PORT;
 pub use self::observer::Observer;
 pub use self::options::{
-    Control, Expected, Extras, Family, FileSum, Modes, OnFile, Only, Options, Overwrite, Pass,
-    Resume, Rfc998, Selection, Source,
+    Control, Expected, Extras, Family, FileDigest, Modes, NameFilter, OnFile, Options, Overwrite,
+    Resume, Rfc998, Selection, SkipFilter, Source,
 };
 pub use self::pattern::Pattern;
 pub use self::progress::{LimitedBy, Progress, Summary};

@@ -37,7 +37,7 @@ pub trait Observer: Send {
     /// The peer was started again, and the transfer starts over.
     fn restarted(&mut self) {}
     /// A receiver fetched the list, and no files; this sender listens again.
-    fn looked_at(&mut self) {}
+    fn list_fetched(&mut self) {}
     /// A receiver refused the files; this sender listens again.
     fn refused(&mut self, why: &str) {
         let _ = why;
@@ -73,8 +73,8 @@ impl<O: Observer + ?Sized> Observer for &mut O {
         (**self).restarted();
     }
 
-    fn looked_at(&mut self) {
-        (**self).looked_at();
+    fn list_fetched(&mut self) {
+        (**self).list_fetched();
     }
 
     fn refused(&mut self, why: &str) {

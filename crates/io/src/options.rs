@@ -88,14 +88,14 @@ pub struct Selection {
     /// only.
     pub exclude: Vec<OsString>,
     /// A filter of names. A directory that it refuses is not entered.
-    pub only: Option<Only>,
+    pub only: Option<NameFilter>,
     /// Symbolic links in directories are followed: what they lead to goes in their place.
     pub follow: bool,
     /// A file that changes while it is sent is sent as it was read, with a warning, if it has as
     /// many bytes as it had when it was found. Otherwise it is left out.
     pub allow_changes: bool,
     /// Files for which this holds are skipped without a warning.
-    pub pass: Option<Pass>,
+    pub skip: Option<SkipFilter>,
     /// Changes the permissions that the receiver is sent.
     pub modes: Option<Modes>,
     /// Not all of the one file, but this of it, for a receiver that expects that
@@ -121,7 +121,7 @@ pub struct Expected {
     /// Whether directories may come.
     pub directories: bool,
     /// Which names may come.
-    pub only: Option<Only>,
+    pub only: Option<NameFilter>,
 }
 
 impl Expected {
@@ -129,7 +129,7 @@ impl Expected {
     pub(crate) fn check(&self, name: &[u8], directory: bool) -> Result<(), &'static str> {
         let first = name.split(|byte| *byte == b'/').next().unwrap_or_default();
         let asked = match &self.only {
-            Some(only) => only.takes(name, directory),
+            Some(only) => only.accepts(name, directory),
             None => self.names.contains(OsStr::from_bytes(first)),
         };
         if !asked {
@@ -142,23 +142,23 @@ impl Expected {
     }
 }
 
-type Takes = dyn Fn(&[u8], bool) -> bool + Send + Sync;
-type Passes = dyn Fn(&[u8], u64, SystemTime) -> bool + Send + Sync;
-type Hears = dyn Fn(&FileSum) + Send + Sync;
+type Accepts = dyn Fn(&[u8], bool) -> bool + Send + Sync;
+type Skips = dyn Fn(&[u8], u64, SystemTime) -> bool + Send + Sync;
+type Callback = dyn Fn(&FileDigest) + Send + Sync;
 type Changes = dyn Fn(u32, bool) -> u32 + Send + Sync;
 
 /// Whether a name, as it arrives, is meant; and whether it is a directory's.
 #[derive(Clone)]
-pub struct Only(Arc<Takes>);
+pub struct NameFilter(Arc<Accepts>);
 
-impl Only {
+impl NameFilter {
     /// Asked of every name, from several threads perhaps.
-    pub fn new(takes: impl Fn(&[u8], bool) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(takes))
+    pub fn new(accepts: impl Fn(&[u8], bool) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(accepts))
     }
 
     /// Whether this name is meant; `directory`: it is a directory's.
-    pub fn takes(&self, name: &[u8], directory: bool) -> bool {
+    pub fn accepts(&self, name: &[u8], directory: bool) -> bool {
         (self.0)(name, directory)
     }
 }
@@ -166,7 +166,7 @@ impl Only {
 /// A file that is through at this end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct FileSum {
+pub struct FileDigest {
     /// Its name as it arrives, which may be any bytes.
     pub name: Vec<u8>,
     /// Its length.
@@ -179,20 +179,20 @@ pub struct FileSum {
 /// a stream and verified. At a sender: when the receiver has it under its name, which is known when
 /// the receiver has verified everything. It is not called for files that the receiver left out, and
 /// for no file if those are more than the receiver can list
-/// ([`Warning::Untellable`](crate::Warning)), nor for other names of the same file (hard links). At
+/// ([`Warning::ArrivedUnknown`](crate::Warning)), nor for other names of the same file (hard links). At
 /// a receiver all come again after a restart. Called from the disk's thread of a receiver, which
 /// waits.
 #[derive(Clone)]
-pub struct OnFile(Arc<Hears>);
+pub struct OnFile(Arc<Callback>);
 
 impl OnFile {
     /// Calls this.
-    pub fn new(hears: impl Fn(&FileSum) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(hears))
+    pub fn new(callback: impl Fn(&FileDigest) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(callback))
     }
 
-    pub(crate) fn tell(&self, name: &[u8], bytes: u64, blake3: [u8; 32]) {
-        (self.0)(&FileSum { name: name.to_vec(), bytes, blake3 });
+    pub(crate) fn notify(&self, name: &[u8], bytes: u64, blake3: [u8; 32]) {
+        (self.0)(&FileDigest { name: name.to_vec(), bytes, blake3 });
     }
 }
 
@@ -204,17 +204,17 @@ impl fmt::Debug for OnFile {
 
 /// Whether a file is skipped.
 #[derive(Clone)]
-pub struct Pass(Arc<Passes>);
+pub struct SkipFilter(Arc<Skips>);
 
-impl Pass {
+impl SkipFilter {
     /// Asked of every file, by the name under which it would arrive, its bytes and its time of
     /// modification.
-    pub fn new(passes: impl Fn(&[u8], u64, SystemTime) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(passes))
+    pub fn new(skips: impl Fn(&[u8], u64, SystemTime) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(skips))
     }
 
     /// Whether this file is.
-    pub fn passes(&self, name: &[u8], bytes: u64, modified: SystemTime) -> bool {
+    pub fn skips(&self, name: &[u8], bytes: u64, modified: SystemTime) -> bool {
         (self.0)(name, bytes, modified)
     }
 }
@@ -241,15 +241,15 @@ impl fmt::Debug for Modes {
     }
 }
 
-impl fmt::Debug for Only {
+impl fmt::Debug for NameFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Only(..)")
+        f.write_str("NameFilter(..)")
     }
 }
 
-impl fmt::Debug for Pass {
+impl fmt::Debug for SkipFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Pass(..)")
+        f.write_str("SkipFilter(..)")
     }
 }
 
@@ -340,10 +340,10 @@ pub struct Options {
     pub control: Option<Control>,
     /// A sender that chooses its own rate remembers the path for a day, in
     /// `$XDG_CACHE_HOME/netblt/paths` or `~/.cache/netblt/paths`, and begins the next transfer to
-    /// the same peer with half of its rate (`sealed`). Only addresses, rates and times are kept.
+    /// the same peer with half of its rate (`sealed`). NameFilter addresses, rates and times are kept.
     pub path_cache: bool,
     /// The share of repair packets that a sender adds (`docs/protocol.md §6.10`): [`Repair::Auto`]
-    /// by default. Only `sealed` has them; a share on `rfc998` is an error.
+    /// by default. NameFilter `sealed` has them; a share on `rfc998` is an error.
     pub repair: Repair,
     /// Burst values to propose where the policy is not [`Policy::Fixed`]: a receiver's are the most
     /// that it lets the sender send, whatever that one's policy.

@@ -110,7 +110,7 @@ fn a_tree_goes_over_in_chunks() {
     assert_eq!(status(&env, 0)["done_bytes"], planned["bytes"]);
     fleet(&env, &["status", "run", "--watch"]).exits(0);
     let verified = fleet(&env, &["verify", "run", "--json"]).exits(0).last_event("summary");
-    assert_eq!((&verified["looked_at"], &verified["different"]), (&47.into(), &0.into()));
+    assert_eq!((&verified["checked"], &verified["different"]), (&47.into(), &0.into()));
     fleet(&env, &["manifest", "run", "--json"]).exits(0);
 
     let hosts = [first, second].map(|port| format!("127.0.0.1:{port}"));
@@ -467,7 +467,7 @@ fn a_large_file_goes_over_in_ranges() {
     fleet(&env, &["submit", "run", "--engine", "local", "--pairs", "4"]).exits(0);
     assert_eq!(status(&env, 0)["done"], 4);
     let verified = fleet(&env, &["verify", "run", "--json"]).exits(0).last_event("summary");
-    assert_eq!((&verified["looked_at"], &verified["different"]), (&3.into(), &0.into()));
+    assert_eq!((&verified["checked"], &verified["different"]), (&3.into(), &0.into()));
     fleet(&env, &["manifest", "run"]).exits(0);
     let content = fs::read(env.path("src/d/large")).expect("read");
     let line = format!("{}  set/d/large\n", blake3::hash(&content).to_hex());

@@ -28,7 +28,7 @@ fn what_is_offered_is_seen_and_the_ticket_stays_good() {
         let text = "t/\nt/a\t1\nt/deep/\nt/deep/c\t6\nt/deep/er/\nt/deep/er/b\t9\nbig\t3000000\n";
         assert_eq!(listed.text(), text);
         listed.says("4 files, 2.86 MiB; nothing was received");
-        sender.event("looked_at", |_| true);
+        sender.event("list_fetched", |_| true);
     }
     let listed = env.run(&["receive", &ticket, "--list", "--json"]).exits(0);
     let lines: Vec<Value> =

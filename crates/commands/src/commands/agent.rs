@@ -216,7 +216,7 @@ impl Agent {
                 let plan = AgentPlan::Send { names };
                 let (only, exclude) = (listed.as_ref().map(FilesFrom::only), exclude.clone());
                 let modes = chmod.as_deref().map(selection_args::modes).transpose()?;
-                let (follow, pass) = (*follow, None);
+                let (follow, skip) = (*follow, None);
                 let (items, contents) = (items.named, items.contents);
                 let (range, allow_changes) = (None, *allow_changes);
                 let selection = Selection {
@@ -226,7 +226,7 @@ impl Agent {
                     only,
                     follow,
                     allow_changes,
-                    pass,
+                    skip,
                     modes,
                     range,
                 };
@@ -278,7 +278,7 @@ impl Agent {
                     };
                     whole = existing_files.add(piece).map_err(|()| out_of_place())?;
                 }
-                selection.pass = Some(existing_files.pass(existing, &self.passed));
+                selection.skip = Some(existing_files.skip_filter(existing, &self.passed));
                 Ok(())
             }
         }

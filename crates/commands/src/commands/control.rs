@@ -84,7 +84,7 @@ fn control(args: &Args) -> Result<(), Failure> {
     }
     for pid in wanted {
         match socket_dir::ask(pid, &request) {
-            Ok(Reply::State(state)) => tell(args, &state)?,
+            Ok(Reply::State(state)) => print_state(args, &state)?,
             Ok(Reply::Refused(why)) => {
                 return Err(Failure::new(Code::Start, format!("{pid}: {why}")));
             }
@@ -104,7 +104,7 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
 }
 
-fn tell(args: &Args, state: &State) -> Result<(), Failure> {
+fn print_state(args: &Args, state: &State) -> Result<(), Failure> {
     match args.json {
         true => stdout::event("transfer", state),
         false => stdout::line(printable(&line(state))),

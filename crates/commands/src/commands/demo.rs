@@ -103,7 +103,7 @@ fn demo(args: &Args, report: &mut Reporter) -> Result<Summary, Failure> {
         report.warn(&format!("the temporary directory could not be removed: {error}"));
     }
     let summary = result?;
-    tell_share(args, report, &summary);
+    print_share(args, report, &summary);
     Ok(summary)
 }
 
@@ -354,7 +354,7 @@ fn possible_bps(args: &Args) -> f64 {
     args.rate.bits_per_second() as f64 * (1.0 - share(args.loss)) * data / packet
 }
 
-fn tell_share(args: &Args, report: &Reporter, summary: &Summary) {
+fn print_share(args: &Args, report: &Reporter, summary: &Summary) {
     let possible = possible_bps(args);
     let of_it = |bps: f64| if possible > 0.0 { bps / possible } else { 0.0 };
     let (real, steady) = (of_it(summary.real_bps), of_it(summary.steady_bps));

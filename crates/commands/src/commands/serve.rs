@@ -170,10 +170,10 @@ fn start(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
             service.members = Some(members);
         }
     }
-    let mut teller = Teller { args, audit };
-    let served = serve(&service, &options, &mut teller, cancel);
+    let mut reporter = ServerReporter { args, audit };
+    let served = serve(&service, &options, &mut reporter, cancel);
     served.map_err(|error| Failure::transfer(&error, false))?;
-    match teller.audit.map_or(0, |audit| audit.lost) {
+    match reporter.audit.map_or(0, |audit| audit.lost) {
         0 => Ok(()),
         lost => {
             let said = format!("the audit log lacks {lost} requests: it could not be written");
@@ -273,12 +273,12 @@ impl Args {
     }
 }
 
-struct Teller<'a> {
+struct ServerReporter<'a> {
     args: &'a Args,
     audit: Option<Audit>,
 }
 
-impl Teller<'_> {
+impl ServerReporter<'_> {
     fn note(&self, text: &str) {
         if !self.args.quiet && !self.args.json {
             say(&printable(text));
@@ -302,7 +302,7 @@ impl Teller<'_> {
     }
 }
 
-impl ServerObserver for Teller<'_> {
+impl ServerObserver for ServerReporter<'_> {
     fn listening(&mut self, ticket: &Ticket) -> io::Result<()> {
         let secret = ticket.to_string();
         match &self.args.ticket_file {

@@ -164,7 +164,7 @@ pub(crate) fn remove(args: &RemoveArgs) -> Code {
     args.common.each(&args.urls, args.urls.len() > 1, |server, served| {
         let how = RemoveOptions { empty_directory: args.directory, tree: args.recursive };
         match server.remove(&served.path, how, &mut WarningsOnly) {
-            Ok(count) => Ok(args.common.tell("removed", served, count, args.verbose)?),
+            Ok(count) => Ok(args.common.report_count("removed", served, count, args.verbose)?),
             Err(Error::Denied { what: RequestErrorKind::NotFound, .. }) if args.force => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -174,7 +174,7 @@ pub(crate) fn remove(args: &RemoveArgs) -> Code {
 pub(crate) fn make(args: &MakeArgs) -> Code {
     args.common.each(&args.urls, args.urls.len() > 1, |server, served| {
         let count = server.make_directory(&served.path, args.parents, &mut WarningsOnly)?;
-        Ok(args.common.tell("made", served, count, args.verbose)?)
+        Ok(args.common.report_count("made", served, count, args.verbose)?)
     })
 }
 
@@ -184,7 +184,7 @@ pub(crate) fn rename(args: &MoveArgs) -> Code {
     common.each(&args.urls, true, |server, served| {
         let to = landing.of(server, served)?;
         server.rename(&served.path, &to, !args.no_clobber, &mut WarningsOnly)?;
-        Ok(common.tell_of("moved", (&served.path, Some(&to)), 1, args.verbose)?)
+        Ok(common.report_result("moved", (&served.path, Some(&to)), 1, args.verbose)?)
     })
 }
 
@@ -226,7 +226,7 @@ impl CopyThere {
         let to = landing.of(server, source)?;
         let count = server.copy(&source.path, &to, self.trees, &mut WarningsOnly)?;
         let paths = (&source.path[..], Some(&to[..]));
-        Ok(self.common.tell_of("copied", paths, count, self.verbose)?)
+        Ok(self.common.report_result("copied", paths, count, self.verbose)?)
     }
 }
 
@@ -369,17 +369,17 @@ impl CommonArgs {
         stdout::line(format_args!("{mode} {:>15} {time} {name}{slash}", entry.length))
     }
 
-    fn tell(
+    fn report_count(
         &self,
         what: &'static str,
         served: &ServerPath,
         count: u64,
         verbose: bool,
     ) -> Result<(), Failure> {
-        self.tell_of(what, (&served.path, None), count, verbose)
+        self.report_result(what, (&served.path, None), count, verbose)
     }
 
-    fn tell_of(
+    fn report_result(
         &self,
         what: &'static str,
         (path, to): (&[u8], Option<&[u8]>),

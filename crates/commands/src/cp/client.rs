@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use netblt::net::addresses::own_addresses;
 use netblt::{
-    Carried, Destination, Error, Expected, Extras, LimitedBy, Observer, Options, Pass, Progress,
-    Rendezvous, Selection, Source, Summary, Ticket, Warning,
+    Carried, Destination, Error, Expected, Extras, LimitedBy, Observer, Options, Progress,
+    Rendezvous, Selection, SkipFilter, Source, Summary, Ticket, Warning,
 };
 use netblt_proto::api::printable_bytes;
 use netblt_proto::config::{Role, Secret};
@@ -104,7 +104,7 @@ impl CopyClient<'_> {
         options.manifest.clone_from(&wish.manifest);
         self.link.send(&ClientMessage::Start(start))?;
         if let (LocalTask::Receive { .. }, Some(listed)) = (&part, &self.listed) {
-            self.tell_list(listed)?;
+            self.send_list(listed)?;
         }
         let (mut addresses, far_port, plan) = self.wait_ready(report)?;
         let agreed = self.agree(part, plan, &mut options)?;
@@ -193,7 +193,7 @@ impl CopyClient<'_> {
             (LocalTask::Send { found, .. }, AgentPlan::Receive { rename }) => {
                 let items = found.items(rename).map_err(|text| Failure::new(Code::File, text))?;
                 let exclude = wish.choice.exclude.clone();
-                let pass = self.request_existing(&names(&items))?;
+                let skip = self.request_existing(&names(&items))?;
                 let only = self.listed.as_ref().map(FilesFrom::only);
                 let modes = wish.choice.chmod.as_deref().map(selection_args::modes).transpose()?;
                 let follow = wish.choice.copy_links;
@@ -204,7 +204,7 @@ impl CopyClient<'_> {
                     only,
                     follow,
                     allow_changes: wish.choice.allow_changes,
-                    pass,
+                    skip,
                     modes,
                     range: None,
                 }))
@@ -246,7 +246,7 @@ impl CopyClient<'_> {
     }
 
     /// Sends the names in `--files-from` to the agent.
-    fn tell_list(&self, listed: &FilesFrom) -> Result<(), Failure> {
+    fn send_list(&self, listed: &FilesFrom) -> Result<(), Failure> {
         let pieces = listed.pieces();
         let count = pieces.len();
         for (place, names) in (1..).zip(pieces) {
@@ -256,7 +256,7 @@ impl CopyClient<'_> {
     }
 
     /// The filter of files that exist at the agent beneath these names, and are skipped.
-    fn request_existing(&mut self, names: &[OsString]) -> Result<Option<Pass>, Failure> {
+    fn request_existing(&mut self, names: &[OsString]) -> Result<Option<SkipFilter>, Failure> {
         let existing = self.wish.existing();
         if existing == ExistingPolicy::Replace {
             return Ok(None);
@@ -278,7 +278,7 @@ impl CopyClient<'_> {
                 _ => return Err(self.link.unexpected_message()),
             }
         }
-        Ok(Some(existing_files.pass(existing, &self.passed)))
+        Ok(Some(existing_files.skip_filter(existing, &self.passed)))
     }
 
     /// Sends the agent the files that exist here, so that it skips those.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use netblt::{Overwrite, Pass};
+use netblt::{Overwrite, SkipFilter};
 use netblt_proto::limits::MAX_FILES;
 use serde::{Deserialize, Serialize};
 
@@ -156,13 +156,17 @@ impl ExistingFiles {
     }
 
     /// The filter of files to skip, which counts them.
-    pub(crate) fn pass(self, existing: ExistingPolicy, count: &Arc<AtomicU64>) -> Pass {
+    pub(crate) fn skip_filter(
+        self,
+        existing: ExistingPolicy,
+        count: &Arc<AtomicU64>,
+    ) -> SkipFilter {
         let count = Arc::clone(count);
         let existing = match existing {
             ExistingPolicy::KeepNewer(window) => ExistingPolicy::KeepNewer(window.max(self.coarse)),
             existing => existing,
         };
-        Pass::new(move |name, bytes, modified| {
+        SkipFilter::new(move |name, bytes, modified| {
             let there = self.files.get(&hash(name));
             let stays = there.is_some_and(|there| there.stays(existing, bytes, modified));
             count.fetch_add(u64::from(stays), Ordering::Relaxed);
@@ -222,8 +226,8 @@ mod tests {
                 assert_eq!(files.add(piece), Ok(true));
             }
             let count = Arc::default();
-            let pass = files.pass(existing, &count);
-            let passes = pass.passes(name.as_bytes(), bytes, modified);
+            let skip = files.skip_filter(existing, &count);
+            let passes = skip.skips(name.as_bytes(), bytes, modified);
             assert_eq!(count.load(Ordering::Relaxed), u64::from(passes));
             passes
         };
@@ -253,8 +257,8 @@ mod tests {
             let mut files = ExistingFiles::default();
             let piece = Piece { files: vec![file], last: true, coarse };
             assert_eq!(files.add(piece), Ok(true));
-            let pass = files.pass(ExistingPolicy::KeepNewer(window), &Arc::default());
-            pass.passes(b"f", bytes, UNIX_EPOCH + Duration::new(seconds, nanos))
+            let skip = files.skip_filter(ExistingPolicy::KeepNewer(window), &Arc::default());
+            skip.skips(b"f", bytes, UNIX_EPOCH + Duration::new(seconds, nanos))
         };
         let (none, second) = (Duration::ZERO, Duration::from_nanos(999_999_999));
         for (coarse, window, time, bytes, expected) in [

@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use netblt::Only;
+use netblt::NameFilter;
 use netblt_proto::api::printable_bytes;
 use netblt_proto::limits::MAX_FILES;
 use serde::{Deserialize, Serialize};
@@ -107,9 +107,9 @@ impl FilesFrom {
     }
 
     /// The filter of files to look at, and to accept.
-    pub(crate) fn only(&self) -> Only {
+    pub(crate) fn only(&self) -> NameFilter {
         let listed = self.clone();
-        Only::new(move |name, directory| listed.takes(name, directory))
+        NameFilter::new(move |name, directory| listed.takes(name, directory))
     }
 
     /// The listed names, the directories above them, and the contents of listed directories.

@@ -122,7 +122,7 @@ impl<'a> SshSession<'a> {
     pub(crate) fn send(&self, message: &ClientMessage) -> Result<(), Failure> {
         self.out.send(message).map_err(|error| {
             let host = &self.host.name;
-            Failure::new(Code::Stream, format!("cannot tell {host} what to do: {error}"))
+            Failure::new(Code::Stream, format!("cannot send a message to {host}: {error}"))
         })
     }
 

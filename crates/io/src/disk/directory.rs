@@ -610,7 +610,7 @@ impl DirectoryWriter {
         for extent in &extents {
             self.admit(extent)?;
         }
-        self.store.tell_sites()?;
+        self.store.record_sites()?;
         for extent in &extents {
             let Some((own, rest)) = data.split_at_checked(extent.data_bytes() as usize) else {
                 return Err(Error::Content("a buffer has less data than its table says"));

@@ -125,7 +125,7 @@ impl Entry {
 #[derive(Clone, Debug)]
 struct Argument {
     path: PathBuf,
-    /// Only the contents of this directory are sent: names are relative to it.
+    /// NameFilter the contents of this directory are sent: names are relative to it.
     contents: bool,
 }
 
@@ -240,14 +240,14 @@ impl FileList {
             }
         }
         // If files are skipped, it may be all of them, and a directory may be empty.
-        if entries.is_empty() && selection.pass.is_none() && selection.contents.is_empty() {
+        if entries.is_empty() && selection.skip.is_none() && selection.contents.is_empty() {
             return Err(Unsendable::Nothing.into());
         }
         let mut counts = walk.take_counts();
         if let Some(range) = selection.range {
             let [entry] = &mut entries[..] else { return Err(Unsendable::Range.into()) };
             let is_it = entry.kind == Kind::File && entry.length == range.total;
-            if !is_it || !range.is_good() || !all {
+            if !is_it || !range.is_valid() || !all {
                 return Err(Unsendable::Range.into());
             }
             entry.length = range.length;

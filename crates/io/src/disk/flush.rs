@@ -161,7 +161,7 @@ pub(crate) fn close(file: OwnedFd) -> io::Result<()> {
 pub(crate) fn is_whole(root: impl AsFd) -> bool {
     let Ok(stat) = rustix::fs::fstatfs(root) else { return false };
     // 32 bits of it are the number, whatever the type.
-    tells_errors(&rustix::system::uname().release().to_string_lossy())
+    reports_errors(&rustix::system::uname().release().to_string_lossy())
         && is_known(stat.f_type as u32)
 }
 
@@ -183,7 +183,7 @@ fn is_known(number: u32) -> bool {
 
 /// Before Linux 5.8 `syncfs` did not report data that could not be written.
 #[cfg(target_os = "linux")]
-fn tells_errors(release: &str) -> bool {
+fn reports_errors(release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     let (major, minor) = (numbers.next(), numbers.next());
     matches!((major, minor), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (5, 8))
@@ -210,14 +210,14 @@ mod tests {
         ];
         assert!(!others.into_iter().any(is_known));
         assert!(is_known(0xef53));
-        for (release, tells) in [
+        for (release, reports) in [
             ("5.7.19", false),
             ("4.19.0-x", false),
             ("5.8.0", true),
             ("6.1-rc2", true),
             ("", false),
         ] {
-            assert_eq!(tells_errors(release), tells, "{release}");
+            assert_eq!(reports_errors(release), reports, "{release}");
         }
     }
 }

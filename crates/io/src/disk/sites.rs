@@ -97,7 +97,7 @@ pub(crate) struct Sites {
     beside: HashMap<NameId, Beside>,
     about: BTreeMap<usize, SiteInfo>,
     /// Those in the home's list.
-    reported: BTreeSet<usize>,
+    recorded: BTreeSet<usize>,
     /// Those that were made since the last flush.
     made: BTreeSet<usize>,
     /// The one that was used last.
@@ -109,7 +109,7 @@ impl Sites {
     pub(crate) fn load(home: &OwnedFd) -> Self {
         let mut this = Self::default();
         for (number, site) in read(home) {
-            this.reported.insert(number);
+            this.recorded.insert(number);
             this.put(number, site);
         }
         this
@@ -225,13 +225,13 @@ impl Sites {
     }
 
     /// Whether the home's list lacks some of them.
-    pub(crate) fn is_untold(&self) -> bool {
-        self.reported.len() < self.list.len()
+    pub(crate) fn has_unrecorded(&self) -> bool {
+        self.recorded.len() < self.list.len()
     }
 
     /// Adds the others to the list in the home, and waits until that is on the disk. Nothing is
     /// made in a site before.
-    pub(crate) fn tell(&mut self, home: &OwnedFd, lodge: &OwnedFd) -> io::Result<()> {
+    pub(crate) fn record(&mut self, home: &OwnedFd, lodge: &OwnedFd) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let (mut file, new) = match rustix::fs::openat(home, LIST, flags, Mode::empty()) {
             Ok(file) => (File::from(file), false),
@@ -239,7 +239,7 @@ impl Sites {
             Err(error) => return Err(error.into()),
         };
         let mut lines = Vec::new();
-        for (number, site) in self.list.iter().filter(|(number, _)| !self.reported.contains(number))
+        for (number, site) in self.list.iter().filter(|(number, _)| !self.recorded.contains(number))
         {
             lines.extend(format!("{number} {} ", site.leaf).into_bytes());
             lines.extend(escaped(&site.path));
@@ -251,7 +251,7 @@ impl Sites {
             flush::directory(home)?;
             flush::directory(lodge)?;
         }
-        self.reported.extend(self.list.keys());
+        self.recorded.extend(self.list.keys());
         Ok(())
     }
 

@@ -52,7 +52,7 @@ pub(crate) struct SourceReader {
     stream: Option<Stream>,
     manifest: Option<Manifest>,
     /// Read files are reported at the end.
-    tells: bool,
+    reports_files: bool,
     /// Gets the name of everything that is sent.
     name_log: Option<NameLog>,
     /// The attributes to send beyond mode and time, and the names of accounts for them.
@@ -135,7 +135,7 @@ impl SourceReader {
             plain,
             stream,
             manifest: None,
-            tells: false,
+            reports_files: false,
             name_log: None,
             extras: Extras::default(),
             accounts: Accounts::default(),
@@ -147,8 +147,8 @@ impl SourceReader {
     }
 
     /// Lists the read files in a manifest, and keeps them to be reported.
-    pub(crate) fn listing(mut self, manifest: Option<Manifest>, tells: bool) -> Self {
-        (self.manifest, self.tells) = (manifest, tells);
+    pub(crate) fn listing(mut self, manifest: Option<Manifest>, reports_files: bool) -> Self {
+        (self.manifest, self.reports_files) = (manifest, reports_files);
         self
     }
 
@@ -158,7 +158,7 @@ impl SourceReader {
     }
 
     /// Sends these extra attributes, too.
-    pub(crate) fn telling(mut self, extras: Extras) -> Self {
+    pub(crate) fn with_extras(mut self, extras: Extras) -> Self {
         self.extras = extras;
         self
     }
@@ -277,7 +277,7 @@ impl SourceReader {
 
     /// A file was read, or need not be.
     fn list_file(&mut self, (number, name): (u64, &[u8]), bytes: u64, digest: [u8; 32]) {
-        if self.tells {
+        if self.reports_files {
             self.list.was_read(&Reading { number, name: name.to_vec(), bytes, digest });
         }
         self.manifest.iter_mut().for_each(|manifest| manifest.add(name, &digest));

@@ -43,7 +43,7 @@ impl FileStat {
     }
 
     /// Its times and mode if it need not be opened: it is empty, this is its only name, and opening
-    /// it would succeed. [`tells_lengths`] says whether its length can be trusted.
+    /// it would succeed. [`reports_lengths`] says whether its length can be trusted.
     pub(crate) fn of_empty(&self) -> Option<FileTimes> {
         let own = self.owner == rustix::process::geteuid().as_raw();
         let needed = if own { OWNER_READS } else { ALL_READ };
@@ -54,7 +54,7 @@ impl FileStat {
 
 /// Whether a file system reports the length of every file. In others (`/proc`, FUSE, networks) a
 /// file of length zero may have content.
-pub(crate) fn tells_lengths(directory: impl AsFd) -> bool {
+pub(crate) fn reports_lengths(directory: impl AsFd) -> bool {
     flush::is_whole(directory)
 }
 
@@ -142,6 +142,6 @@ mod tests {
         let proc = safe_open::open_directory("/proc/self".as_ref()).expect("opened");
         let stat = safe_open::status(&proc, b"status").expect("known").expect("there");
         assert!(FileStat::try_from(&stat).is_ok_and(|found| found.length == 0));
-        assert!(!tells_lengths(&proc));
+        assert!(!reports_lengths(&proc));
     }
 }

@@ -233,12 +233,12 @@ impl Store {
     }
 
     /// Writes down in the home which sites there are, before anything is made in them.
-    pub(crate) fn tell_sites(&mut self) -> Result<(), Error> {
-        if !self.sites.get_mut().is_untold() {
+    pub(crate) fn record_sites(&mut self) -> Result<(), Error> {
+        if !self.sites.get_mut().has_unrecorded() {
             return Ok(());
         }
         let home = self.staging_handle();
-        let site = home.and_then(|home| self.sites.get_mut().tell(&home, &self.lodge));
+        let site = home.and_then(|home| self.sites.get_mut().record(&home, &self.lodge));
         site.map_err(|e| self.error(b"", what_failed(&e), e))
     }
 

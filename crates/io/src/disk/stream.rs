@@ -56,7 +56,7 @@ impl StreamWriter {
     }
 
     /// Calls this with the written file, if that is verified.
-    pub(crate) fn telling(self, on_file: Option<OnFile>) -> Self {
+    pub(crate) fn with_on_file(self, on_file: Option<OnFile>) -> Self {
         Self { on_file, ..self }
     }
 
@@ -131,7 +131,7 @@ impl StreamWriter {
         {
             return Err("what was written is not what the sender read".to_owned());
         }
-        self.on_file.iter().for_each(|on_file| on_file.tell(name, self.bytes, digest));
+        self.on_file.iter().for_each(|on_file| on_file.notify(name, self.bytes, digest));
         Ok(all)
     }
 }

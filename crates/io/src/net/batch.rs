@@ -62,7 +62,7 @@ impl WallClock {
 }
 
 /// Has the kernel report dropped datagrams of a socket, where it does (Linux 2.6.33).
-pub(super) fn tell_overruns(io: &socket2::Socket) {
+pub(super) fn enable_overrun_count(io: &socket2::Socket) {
     #[cfg(target_os = "linux")]
     let _ = nix::sys::socket::setsockopt(io, nix::sys::socket::sockopt::RxqOvfl, &1);
     #[cfg(not(target_os = "linux"))]

@@ -119,7 +119,7 @@ impl<E: Copy> DemuxQueue<E> {
     }
 
     /// Adds an ICMP error about a packet of the socket.
-    pub(crate) fn tell(&self, error: &E) {
+    pub(crate) fn add_error(&self, error: &E) {
         let mut waiting = lock(&self.waiting);
         if waiting.errors.len() < MAX_ERRORS {
             waiting.errors.push(*error);
@@ -189,7 +189,7 @@ mod tests {
         put(b"first");
         put(b"");
         put(b"this one finds no room any more");
-        queue.tell(&3);
+        queue.add_error(&3);
         assert_eq!(take(&mut batch), (vec![b"first".to_vec(), Vec::new()], vec![3]));
         // Each datagram comes once, and after that takes no room.
         assert_eq!(take(&mut batch), (Vec::new(), Vec::new()));

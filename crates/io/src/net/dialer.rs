@@ -176,7 +176,7 @@ impl Dialer {
                     if self.attempts.len() > 1 || !self.waiting.is_empty() {
                         self.attempts.remove(at);
                     } else {
-                        let reason = self.telling();
+                        let reason = self.best_reason();
                         self.events.push_back(Event::Closed(reason));
                     }
                     return;
@@ -189,7 +189,7 @@ impl Dialer {
     }
 
     /// The most informative reason.
-    fn telling(&self) -> Reason {
+    fn best_reason(&self) -> Reason {
         let weight = |reason: &Reason| match reason {
             Reason::Refused(_) | Reason::PeerQuit(_) | Reason::PeerAborted(_) => 4,
             Reason::Violation(_) => 3,

@@ -35,8 +35,8 @@ impl MuxBranches {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, error: IcmpError) {
-        self.table().queues.values().for_each(|queue| queue.tell(&error));
+    fn add_error(&self, error: IcmpError) {
+        self.table().queues.values().for_each(|queue| queue.add_error(&error));
     }
 }
 
@@ -88,7 +88,7 @@ impl Connections for MuxConnections {
     }
 
     fn handle_refused(&mut self, now: Instant, to: SocketAddr, quote: &[u8]) {
-        self.branches.tell(IcmpError::Refused(to, Quote::of(quote)));
+        self.branches.add_error(IcmpError::Refused(to, Quote::of(quote)));
         self.branches
             .table()
             .closing_branches
@@ -102,7 +102,7 @@ impl Connections for MuxConnections {
     }
 
     fn handle_path_limit(&mut self, now: Instant, to: SocketAddr, bytes: u32) {
-        self.branches.tell(IcmpError::TooBig(to, bytes));
+        self.branches.add_error(IcmpError::TooBig(to, bytes));
         self.stem.handle_path_limit(now, to, bytes);
     }
 

@@ -97,7 +97,7 @@ pub struct Socket {
     raw_ip: bool,
     only: Option<u16>,
     /// Whether datagrams come with their local addresses.
-    tells_local: bool,
+    pktinfo: bool,
     space: Buffer,
     wall: WallClock,
     icmp_errors: Vec<IcmpError>,
@@ -174,7 +174,7 @@ impl Socket {
 
     fn around(io: socket2::Socket, address: IpAddr, bind: &Bind) -> io::Result<Self> {
         enlarge(&io);
-        batch::tell_overruns(&io);
+        batch::enable_overrun_count(&io);
         let state = UdpSocketState::new(UdpSockRef::from(&io))?;
         // Without them a dead peer is only found by the death timer.
         if !icmp::enable(&io, address.is_ipv6() && bind.raw_ip) {
@@ -200,7 +200,7 @@ impl Socket {
             segment: !bind.raw_ip && state.is_some(),
             raw_ip: bind.raw_ip,
             only: if bind.raw_ip { Some(local.port()) } else { bind.only },
-            tells_local: bind.answering && local.ip().is_unspecified(),
+            pktinfo: bind.answering && local.ip().is_unspecified(),
             state,
             space: Buffer::try_new(SLOT_BYTES * SLOTS).map_err(|_| ErrorKind::OutOfMemory)?,
             wall: WallClock::default(),
@@ -226,7 +226,7 @@ impl Socket {
             segment: self.segment,
             raw_ip: false,
             only: None,
-            tells_local: self.tells_local,
+            pktinfo: self.pktinfo,
             space: Buffer::new(0),
             wall: WallClock::default(),
             icmp_errors: Vec::new(),
@@ -464,7 +464,7 @@ impl Socket {
                     None => Some((from, bytes)),
                 };
                 let Some((from, bytes)) = ours else { continue };
-                let local = burst.to.filter(|_| self.tells_local);
+                let local = burst.to.filter(|_| self.pktinfo);
                 each(now, Datagram { from, local, reception, bytes });
             }
         }

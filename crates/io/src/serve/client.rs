@@ -363,7 +363,7 @@ impl Client<'_> {
         path: &[u8],
         observer: &mut dyn Observer,
     ) -> Result<Summary, Error> {
-        if !range.is_good() {
+        if !range.is_valid() {
             return Err(Unsendable::Range.into());
         }
         let _turn = self.upload_turn()?;
@@ -499,7 +499,7 @@ impl Client<'_> {
             let again = unknown || line.is_some() && repeats && is_lost(&error);
             if last || !again {
                 return Err(match first {
-                    Some(first) => telling(first, error),
+                    Some(first) => more_informative(first, error),
                     None => error,
                 });
             }
@@ -516,7 +516,7 @@ pub(super) fn is_lost(error: &Error) -> bool {
 }
 
 /// The more informative error of two attempts: that of the first, if the second got no answer.
-pub(super) fn telling(first: Error, second: Error) -> Error {
+pub(super) fn more_informative(first: Error, second: Error) -> Error {
     let silent =
         matches!(&second, Error::Connect { reason: Reason::NoAnswer { hint: None, .. }, .. });
     let ended = matches!(first, Error::Ended(Reason::Forgotten | Reason::Unreachable));
@@ -590,12 +590,12 @@ mod tests {
         };
         let silent = |unreachable| connect(Reason::NoAnswer { hint: None, unreachable });
         let lost = || Error::Ended(Reason::Forgotten);
-        assert!(matches!(telling(lost(), silent(true)), Error::Ended(Reason::Forgotten)));
-        assert!(matches!(telling(lost(), silent(false)), Error::Ended(Reason::Forgotten)));
+        assert!(matches!(more_informative(lost(), silent(true)), Error::Ended(Reason::Forgotten)));
+        assert!(matches!(more_informative(lost(), silent(false)), Error::Ended(Reason::Forgotten)));
         let refused = || connect(Reason::Refused("no".to_owned()));
-        assert!(matches!(telling(lost(), refused()), Error::Connect { .. }));
+        assert!(matches!(more_informative(lost(), refused()), Error::Connect { .. }));
         let quit = Error::Ended(Reason::Quit);
-        assert!(matches!(telling(quit, silent(true)), Error::Connect { .. }));
+        assert!(matches!(more_informative(quit, silent(true)), Error::Connect { .. }));
         assert!(!is_lost(&Error::Ended(Reason::Unreachable)), "it is gone, and not started again");
     }
 }

@@ -19,7 +19,7 @@ use crate::disk::threads::{Fill, Reader, Writer};
 use crate::error::{Error, RequestErrorKind};
 use crate::memory_budget::MemoryLease;
 use crate::name_log::NameLog;
-use crate::options::{Expected, Only};
+use crate::options::{Expected, NameFilter};
 use crate::progress::FilePosition;
 use crate::request_error::RequestError;
 
@@ -111,5 +111,5 @@ pub(super) fn expected(name: &[u8]) -> Expected {
         let first = parts.clone().next().unwrap_or_default();
         (name.is_empty() || first == name) && !parts.any(staging::is_ours)
     };
-    Expected { names: BTreeSet::new(), directories: true, only: Some(Only::new(takes)) }
+    Expected { names: BTreeSet::new(), directories: true, only: Some(NameFilter::new(takes)) }
 }

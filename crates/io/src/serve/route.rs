@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use super::client::{Client, Fetch, is_lost, telling};
+use super::client::{Client, Fetch, is_lost, more_informative};
 use super::request::RequestKind;
 use super::response_decoder::server_error;
 use super::session::Session;
@@ -60,7 +60,7 @@ impl Client<'_> {
                 if large && is_busy(&error) || !large && is_lost(&error) =>
             {
                 let again = self.get_by(other, fetch, Destination::Directory(path), observer);
-                again.map_err(|second| telling(error, second))
+                again.map_err(|second| more_informative(error, second))
             }
             (got, _) => got,
         }

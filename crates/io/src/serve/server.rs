@@ -111,7 +111,7 @@ pub(super) fn serve_with(
     let shared = identity.is_none().then(|| secret.clone());
     let config = Config { identity, ..for_peer(&config, &options, shared, v6) };
     let config = Config { either_version: v6, socket_bytes: socket.room(), ..config };
-    let config = lanes::tells(lanes::SERVER, (&options, Some(true)), config);
+    let config = lanes::announce(lanes::SERVER, (&options, Some(true)), config);
     let ticket = addresses::ticket(socket.local(), &options, secret)?;
     match &service.members {
         Some(_) => observer.listening_at(&ticket.addresses),

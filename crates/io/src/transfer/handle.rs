@@ -42,7 +42,7 @@ pub enum Event {
     /// The peer was started again, and the transfer starts over.
     Restarted,
     /// A receiver fetched the list, and no files; this sender listens again.
-    LookedAt,
+    ListFetched,
     /// A receiver refused the files, for this reason; this sender listens again.
     Refused(String),
     /// Something the user should know that ends nothing.
@@ -107,11 +107,11 @@ impl Transfer {
         job: impl FnOnce(&mut dyn Observer, &Cancel) -> Result<Summary, Error> + Send + 'static,
     ) -> Result<Self, Error> {
         let shared = Arc::new(TransferShared::default());
-        let mut teller = Teller(Arc::clone(&shared));
+        let mut observer = QueueObserver(Arc::clone(&shared));
         let theirs = cancel.clone();
         let body = move || {
-            let outcome = job(&mut teller, &theirs);
-            teller.0.lock().outcome = Some(outcome);
+            let outcome = job(&mut observer, &theirs);
+            observer.0.lock().outcome = Some(outcome);
         };
         let thread = Builder::new().name("netblt".to_owned()).spawn(body);
         let thread =
@@ -228,7 +228,7 @@ impl TransferShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, change: impl FnOnce(&mut TransferState)) {
+    fn update(&self, change: impl FnOnce(&mut TransferState)) {
         let mut state = self.lock();
         change(&mut state);
         let waker = state.waker.take();
@@ -258,48 +258,48 @@ impl TransferState {
 }
 
 /// The observer on the transfer's thread. When that ends, however it does, so does the transfer.
-struct Teller(Arc<TransferShared>);
+struct QueueObserver(Arc<TransferShared>);
 
-impl Teller {
-    fn tell(&self, event: Event) {
-        self.0.tell(|state| state.add(event));
+impl QueueObserver {
+    fn push(&self, event: Event) {
+        self.0.update(|state| state.add(event));
     }
 }
 
-impl Drop for Teller {
+impl Drop for QueueObserver {
     fn drop(&mut self) {
-        self.0.tell(|state| state.over = true);
+        self.0.update(|state| state.over = true);
     }
 }
 
-impl Observer for Teller {
+impl Observer for QueueObserver {
     fn listening(&mut self, ticket: &Ticket) -> io::Result<()> {
-        self.tell(Event::Listening(ticket.clone()));
+        self.push(Event::Listening(ticket.clone()));
         Ok(())
     }
     fn listening_at(&mut self, address: SocketAddr) {
-        self.tell(Event::ListeningAt(address));
+        self.push(Event::ListeningAt(address));
     }
     fn connected(&mut self, peer: &str) {
-        self.tell(Event::Connected(peer.to_owned()));
+        self.push(Event::Connected(peer.to_owned()));
     }
     fn progress(&mut self, progress: &Progress) {
-        self.tell(Event::Progress(Box::new(progress.clone())));
+        self.push(Event::Progress(Box::new(progress.clone())));
     }
     fn silent(&mut self, silent: bool) {
-        self.tell(Event::Silent(silent));
+        self.push(Event::Silent(silent));
     }
     fn restarted(&mut self) {
-        self.tell(Event::Restarted);
+        self.push(Event::Restarted);
     }
-    fn looked_at(&mut self) {
-        self.tell(Event::LookedAt);
+    fn list_fetched(&mut self) {
+        self.push(Event::ListFetched);
     }
     fn refused(&mut self, why: &str) {
-        self.tell(Event::Refused(why.to_owned()));
+        self.push(Event::Refused(why.to_owned()));
     }
     fn warn(&mut self, warning: &Warning) {
-        self.tell(Event::Warning(warning.clone()));
+        self.push(Event::Warning(warning.clone()));
     }
 }
 

@@ -557,7 +557,7 @@ fn add(all: &mut Stats, one: &Stats) {
 
 /// The same configuration, with the client string of a receiver or server that announces its lanes,
 /// if it accepts any and its client string has no other text.
-pub(crate) fn tells(
+pub(crate) fn announce(
     name: &str,
     (options, listens): (&Options, Option<bool>),
     config: Config,

@@ -195,7 +195,7 @@ fn warn_of(observer: &mut dyn Observer, outcome: &Outcome) {
 /// A receiver's proposal.
 fn proposal(way: Establish<'_>, options: &Options) -> Config {
     let config = config(options, Role::Receiver, None);
-    all_lanes::tells(RECEIVER, (options, way.meets()), config)
+    all_lanes::announce(RECEIVER, (options, way.meets()), config)
 }
 
 /// The writer for a destination. It has written nothing yet.
@@ -206,13 +206,13 @@ pub(crate) fn writer(
     mut warn: impl FnMut(Warning),
 ) -> Result<Box<dyn Writer>, Error> {
     let overwrite = options.overwrite;
-    let mut tell = |notes: Vec<String>| {
+    let mut report_notes = |notes: Vec<String>| {
         notes.into_iter().for_each(|note| warn(Warning::Leftover(note)));
     };
     Ok(match (destination, options.wire) {
         (Destination::Directory(path), Wire::Sealed) => {
             let mut writer = DirectoryWriter::new(&path, overwrite, layout)?;
-            tell(writer.take_notes());
+            report_notes(writer.take_notes());
             let writer = writer.with_max_files(options.max_files).within(&options.memory_share);
             let writer = writer.expecting(options.expected.clone()).atomic(options.atomic);
             let writer = writer.preserving(options.preserve, options.keep_times);
@@ -221,13 +221,13 @@ pub(crate) fn writer(
             let writer = writer.naming(options.name_log.clone());
             let writer = writer.labelled(options.label).of_range(options.range);
             let mut writer = writer.resuming(options.resume, options.partial_expiry)?;
-            tell(writer.take_notes());
+            report_notes(writer.take_notes());
             let manifest = options.manifest.as_deref().map(Manifest::create).transpose()?;
             Box::new(writer.listing(manifest, options.on_file.clone()))
         }
         (Destination::File(path), Wire::Rfc998) => {
             let mut writer = RawFileWriter::new(&path, overwrite, layout)?;
-            tell(writer.take_notes());
+            report_notes(writer.take_notes());
             Box::new(writer)
         }
         (Destination::Directory(_), Wire::Rfc998) => {
@@ -238,7 +238,7 @@ pub(crate) fn writer(
         }
         (Destination::Stream(output), wire) => {
             let writer = StreamWriter::new(output, layout, wire == Wire::Rfc998);
-            Box::new(writer.telling(options.on_file.clone()))
+            Box::new(writer.with_on_file(options.on_file.clone()))
         }
     })
 }

@@ -120,7 +120,7 @@ pub(crate) fn send_list(
             drop(app);
             match refused {
                 Some(why) => observer.refused(why),
-                None => observer.looked_at(),
+                None => observer.list_fetched(),
             }
             continue;
         }
@@ -170,20 +170,20 @@ fn judged(
         let text = format!("{count}{LEFT_OUT}{}", printable(Absent::names(text)));
         observer.warn(&Warning::TheyLeftOut(text));
     }
-    if !tell_arrived(options.on_file.as_ref(), readings, verdict) {
-        observer.warn(&Warning::Untellable);
+    if !report_arrived(options.on_file.as_ref(), readings, verdict) {
+        observer.warn(&Warning::ArrivedUnknown);
     }
     left_out.map_or(0, |(count, _)| count)
 }
 
 /// Reports the files that the receiver has under their names. False if it left out more than its
 /// verdict can list, so that none can be reported.
-fn tell_arrived(on_file: Option<&OnFile>, readings: Readings, verdict: &Verdict) -> bool {
+fn report_arrived(on_file: Option<&OnFile>, readings: Readings, verdict: &Verdict) -> bool {
     let Some(on_file) = on_file.filter(|_| verdict.verified) else { return true };
     let Some(absent) = Absent::of(verdict) else { return false };
     let written = readings.each(|Reading { number, name, bytes, digest }| {
         if !absent.has(number) {
-            on_file.tell(&name, bytes, digest);
+            on_file.notify(&name, bytes, digest);
         }
     });
     written.is_ok()
@@ -247,9 +247,9 @@ fn listing_reader(
     options: &Options,
 ) -> Result<SourceReader, Error> {
     let manifest = options.manifest.as_deref().map(Manifest::create).transpose()?;
-    let tells = options.on_file.is_some() && config.wire == Wire::Sealed;
-    let reader = reader(list, config)?.listing(manifest, tells);
-    Ok(reader.telling(options.extras).naming(options.name_log.clone()))
+    let reports_files = options.on_file.is_some() && config.wire == Wire::Sealed;
+    let reader = reader(list, config)?.listing(manifest, reports_files);
+    Ok(reader.with_extras(options.extras).naming(options.name_log.clone()))
 }
 
 fn reader(list: &FileList, config: &Config) -> Result<SourceReader, Error> {

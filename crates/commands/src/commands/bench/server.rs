@@ -26,20 +26,20 @@ pub(super) fn run(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
         return Err(Failure::usage("--private needs the sealed wire: rfc998 knows no secrets"));
     }
     let service = Service { private: args.private, once: args.one_off };
-    let mut teller = Teller { args, tests: 0 };
-    match bench::serve(service, &options, &mut teller, cancel) {
+    let mut reporter = TestReporter { args, tests: 0 };
+    match bench::serve(service, &options, &mut reporter, cancel) {
         // The normal end of a server.
         Ok(()) | Err(Error::Interrupted) => Ok(()),
         Err(error) => Err(Failure::transfer(&error, false)),
     }
 }
 
-struct Teller<'a> {
+struct TestReporter<'a> {
     args: &'a Args,
     tests: u64,
 }
 
-impl Teller<'_> {
+impl TestReporter<'_> {
     fn note(&self, text: &str) {
         if !self.args.quiet && !self.args.json {
             say(text);
@@ -51,7 +51,7 @@ impl Teller<'_> {
     }
 }
 
-impl ServerObserver for Teller<'_> {
+impl ServerObserver for TestReporter<'_> {
     fn listening(&mut self, ticket: &Ticket) -> io::Result<()> {
         if self.args.private {
             reporter::check_read(io::stdout(), "standard output")?;

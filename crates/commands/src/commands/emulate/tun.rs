@@ -97,7 +97,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let devices = hosts.open(mtu(scenario.up.mtu), mtu(scenario.down.mtu)).map_err(failed)?;
     let links = (scenario.up.clone(), scenario.down.clone());
     let tun = Tun::start(devices, links, args.link.seed, capture.clone()).map_err(failed)?;
-    tell_begin(&mut stats, args, &scenario, &hosts);
+    print_start(&mut stats, args, &scenario, &hosts);
 
     let status = Programs::start(args, &hosts)
         .and_then(|programs| programs.wait(&signals, &tun, &mut stats, scenario.rtt()));
@@ -109,7 +109,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(exit_code(status?))
 }
 
-fn tell_begin(stats: &mut Stats, args: &Args, scenario: &Scenario, hosts: &Hosts) {
+fn print_start(stats: &mut Stats, args: &Args, scenario: &Scenario, hosts: &Hosts) {
     let (a, b) = (&hosts.a, &hosts.b);
     let host = |host: &netns::Host| {
         json!({

@@ -96,7 +96,7 @@ fn look(args: &StatusArgs) -> Result<Code, Failure> {
         });
         let survey = survey.map_err(failed)?;
         shown?;
-        tell(&survey, json)?;
+        print_survey(&survey, json)?;
         if let Some(html) = &args.html {
             timeline::write(&run, &in_words(&survey), html)?;
         }
@@ -127,7 +127,7 @@ fn describe(number: u64, state: &State) -> Value {
 }
 
 /// How far a run is, in a line.
-pub(super) fn tell(survey: &Survey, json: bool) -> Result<(), Failure> {
+pub(super) fn print_survey(survey: &Survey, json: bool) -> Result<(), Failure> {
     let Survey { chunks, done, running, failed, lost, waiting, .. } = survey;
     if json {
         let data = json!({
@@ -164,7 +164,7 @@ fn compare(args: &VerifyArgs) -> Result<Code, Failure> {
     let cancel = watched()?;
     let (connect, json) = (connect(&run, &cancel)?, args.place.json);
     let mut written = Ok(());
-    let mut tell = |name: &[u8], why: &'static str| {
+    let mut on_difference = |name: &[u8], why: &'static str| {
         if written.is_ok() {
             written = match json {
                 true => {
@@ -176,10 +176,11 @@ fn compare(args: &VerifyArgs) -> Result<Code, Failure> {
             };
         }
     };
-    let (looked, wrong) = finish::verify(&run, &connect, &cancel, &mut tell).map_err(trouble)?;
+    let (looked, wrong) =
+        finish::verify(&run, &connect, &cancel, &mut on_difference).map_err(trouble)?;
     written?;
     match json {
-        true => emit("summary", json!({ "looked_at": looked, "different": wrong }))?,
+        true => emit("summary", json!({ "checked": looked, "different": wrong }))?,
         false => line(&format!("{looked} looked at, {wrong} of them not as planned"))?,
     }
     let survey = survey::survey(&run, |_, _| {}).map_err(failed)?;

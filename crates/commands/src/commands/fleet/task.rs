@@ -78,11 +78,11 @@ fn one(args: &ChunkArgs) -> Result<Code, Failure> {
     let cancel = watched()?;
     let connect = connect(&run, &cancel)?;
     let (number, json) = (args.chunk, args.place.json);
-    let tell = move |text: &str| match json {
+    let log = move |text: &str| match json {
         true => _ = json::emit(Stream::Stdout, "warning", json::WarningData { message: text }),
         false => say(&format!("netblt: chunk {number}: {text}")),
     };
-    let outcome = run_chunk(&run, number, &connect, &cancel, &tell).map_err(failed)?;
+    let outcome = run_chunk(&run, number, &connect, &cancel, &log).map_err(failed)?;
     let stopped = |why: &str| Failure::new(Code::Signal, format!("chunk {number}: {why}"));
     match outcome {
         Outcome::Already(done) => {
@@ -165,13 +165,13 @@ fn stay(
     how: (u64, u32),
 ) -> Result<Code, Failure> {
     let (cancel, json) = (watched()?, args.place.json);
-    let mut tell = |text: &str| match json {
+    let mut log = |text: &str| match json {
         true => _ = json::emit(Stream::Stdout, "note", json::WarningData { message: text }),
         false => say(&format!("netblt: {text}")),
     };
     let ended = match args.engine {
-        Engine::Dask => dask::run_all(run, program, how, &args.options, &cancel, &mut tell),
-        _ => local::run_all(run, program, how, &cancel, &mut tell),
+        Engine::Dask => dask::run_all(run, program, how, &args.options, &cancel, &mut log),
+        _ => local::run_all(run, program, how, &cancel, &mut log),
     };
     if let Err(Error::Interrupted) = ended {
         let why = "stopped; run again, it goes on with what is not done";
@@ -179,6 +179,6 @@ fn stay(
     }
     ended.map_err(failed)?;
     let survey = survey::survey(run, |_, _| {}).map_err(failed)?;
-    super::finish::tell(&survey, json)?;
+    super::finish::print_survey(&survey, json)?;
     Ok(if survey.is_done() { Code::Success } else { Code::Partial })
 }

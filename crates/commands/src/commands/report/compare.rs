@@ -88,12 +88,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         seed: args.link.seed,
     };
     let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
-    let mut tell = |line: &str| {
+    let mut print = |line: &str| {
         let _ = writeln!(io::stderr(), "{line}");
     };
     let machine = contest::machine();
     let tables =
-        contest::run(paths, &wanted, &options, &mut tell, &stop).map_err(
+        contest::run(paths, &wanted, &options, &mut print, &stop).map_err(
             |failure| match failure {
                 contest::Failure::Stopped => Failure::new(Code::Signal, "stopped"),
                 contest::Failure::Start(why) => Failure::new(Code::Start, why),

@@ -239,7 +239,7 @@ impl Summary {
     fn headline(&self) -> String {
         let role = self.role.as_deref().unwrap_or("one end");
         let wire = self.wire.as_deref().unwrap_or("unknown wire");
-        let ended = self.ended.as_deref().unwrap_or("the trace does not tell its end");
+        let ended = self.ended.as_deref().unwrap_or("the trace does not say its end");
         let rate = units::show_rate(self.mean_mbps * 1e6);
         format!("{role}, {wire}: {:.3} s, {rate} on average; {}", self.seconds, ended_words(ended))
     }

@@ -178,7 +178,7 @@ impl DirectoryWriter {
         if policy.state.is_doubted() {
             self.notes.push(format!(
                 "{} has a list that netblt has not written there for this user, or not all of it: \
-                 what it tells of was read again",
+                 the file that it names was read again",
                 self.store.lodge_path.join(&self.store.kept_name).display()
             ));
         }

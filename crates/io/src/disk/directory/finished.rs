@@ -156,7 +156,7 @@ impl DirectoryWriter {
         if refused {
             self.close_refused(number, kind, id, content);
         } else if kind.has_content() {
-            self.tell(id, content);
+            self.notify(id, content);
             if self.manifest.is_some() {
                 self.over.listed.insert(number, (id, content.1));
             }
@@ -186,13 +186,18 @@ impl DirectoryWriter {
     }
 
     /// Reports that a file is finished.
-    fn tell(&self, name: NameId, (bytes, digest): (u64, [u8; 32])) {
-        self.on_file.iter().for_each(|on_file| on_file.tell(&self.names.path(name), bytes, digest));
+    fn notify(&self, name: NameId, (bytes, digest): (u64, [u8; 32])) {
+        self.on_file
+            .iter()
+            .for_each(|on_file| on_file.notify(&self.names.path(name), bytes, digest));
     }
 
     /// Writes the stored files to the manifest.
     pub(super) fn list_all(&mut self) {
-        self.files.values().filter_map(listed).for_each(|(name, content)| self.tell(name, content));
+        self.files
+            .values()
+            .filter_map(listed)
+            .for_each(|(name, content)| self.notify(name, content));
         let Some(manifest) = &mut self.manifest else { return };
         for (name, digest) in self.over.listed() {
             manifest.add(&self.names.path(name), digest);

@@ -100,7 +100,7 @@ fn images(
     let list = list.expect("a list");
     let reader = SourceReader::sealed(list.clone(), layout()).expect("it fits");
     let mut reader = reader.listing(None, true);
-    let had = Arc::new(HaveList::parse(had).expect("what a receiver tells"));
+    let had = Arc::new(HaveList::parse(had).expect("a receiver's list"));
     reader.restart(layout(), &had).expect("begun");
     let (mut images, mut kept) = (Vec::new(), 0);
     loop {

@@ -20,10 +20,10 @@ use crate::cancel::Cancel;
 use crate::disk::exclude::Exclude;
 use crate::disk::safe_open;
 use crate::disk::staging;
-use crate::disk::stat::{FileStat, tells_lengths};
+use crate::disk::stat::{FileStat, reports_lengths};
 use crate::error::{Error, RequestErrorKind, Unsendable, Warning, file_error, shown, shown_path};
 use crate::memory_budget::MemoryLease;
-use crate::options::{Only, Pass, Selection};
+use crate::options::{NameFilter, Selection, SkipFilter};
 
 /// Most warnings that are worded; the rest is counted.
 const MAX_WARNINGS: usize = 100;
@@ -34,8 +34,8 @@ pub(super) struct Walk {
     cancel: Cancel,
     items: Arc<[(PathBuf, Item)]>,
     exclude: Arc<Exclude>,
-    only: Option<Only>,
-    pass: Option<Pass>,
+    only: Option<NameFilter>,
+    skip: Option<SkipFilter>,
     /// Links are followed.
     follow: bool,
     /// The one item is this directory, and is not left whatever becomes of it meanwhile.
@@ -84,7 +84,7 @@ struct Here {
     /// Keeps `path` valid, if that is a handle's. The directory's files are found from it.
     handle: Arc<OwnedFd>,
     /// One stat of an empty file in it is enough.
-    tells_lengths: bool,
+    reports_lengths: bool,
     path: PathBuf,
     /// Under which it goes; of one that is not sent itself nothing.
     name: Vec<u8>,
@@ -177,7 +177,7 @@ impl Walk {
             items: items.into(),
             exclude: Arc::new(Exclude::new(&selection.exclude)?),
             only: selection.only.clone(),
-            pass: selection.pass.clone(),
+            skip: selection.skip.clone(),
             follow: selection.follow,
             root: None,
             lenient,
@@ -307,7 +307,7 @@ impl Walk {
             Child { name: name.as_bytes().into(), kind }
         };
         self.here = Some(Here {
-            tells_lengths: self.lenient && tells_lengths(&handle),
+            reports_lengths: self.lenient && reports_lengths(&handle),
             handle,
             path: path.to_path_buf(),
             name: Vec::new(),
@@ -329,7 +329,7 @@ impl Walk {
         match opened {
             Ok((children, path, handle)) => {
                 let here = Here {
-                    tells_lengths: self.lenient && tells_lengths(&handle),
+                    reports_lengths: self.lenient && reports_lengths(&handle),
                     handle,
                     path,
                     name: name.clone(),
@@ -418,7 +418,7 @@ impl Walk {
             self.hold_directory(here, path, name)?;
         } else if kind.is_file() {
             match self.examine(here, leaf) {
-                Ok(found) => return self.file(name, &found, here.tells_lengths),
+                Ok(found) => return self.file(name, &found, here.reports_lengths),
                 Err(error) => return self.unread(&path, name, ("cannot be read", error)),
             }
         } else if kind.is_symlink() && self.follow {
@@ -476,12 +476,12 @@ impl Walk {
     }
 
     fn is_meant(&self, name: &[u8], directory: bool) -> bool {
-        self.only.as_ref().is_none_or(|only| only.takes(name, directory))
+        self.only.as_ref().is_none_or(|only| only.accepts(name, directory))
     }
 
     fn is_passed_over(&self, name: &[u8], found: &FileStat) -> bool {
-        let passes = |pass: &Pass| pass.passes(name, found.length, found.modified());
-        self.pass.as_ref().is_some_and(passes)
+        let skips = |skip: &SkipFilter| skip.skips(name, found.length, found.modified());
+        self.skip.as_ref().is_some_and(skips)
     }
 
     /// The stat of a file in a tree. Where an unreadable file ends the transfer, it is opened as a
@@ -504,7 +504,7 @@ impl Walk {
         &mut self,
         name: Vec<u8>,
         found: &FileStat,
-        tells_lengths: bool,
+        reports_lengths: bool,
     ) -> Result<Option<Entry>, Error> {
         if self.is_passed_over(&name, found) {
             return Ok(None);
@@ -518,7 +518,7 @@ impl Walk {
             self.hold(NAME_BYTES)?;
             self.links.insert(found.id, number);
         }
-        let empty = if tells_lengths { found.of_empty() } else { None };
+        let empty = if reports_lengths { found.of_empty() } else { None };
         Ok(entry.map(|entry| Entry { empty, ..entry }))
     }
 

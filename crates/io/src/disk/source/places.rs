@@ -15,7 +15,7 @@ use super::open::{FileChange, OpenFile, changed, stream_attributes};
 use crate::disk::attributes::FileTimes;
 use crate::disk::file_list::{Entry, EntryPlace};
 use crate::disk::layout::entry_bytes;
-use crate::disk::stat::{FileStat, tells_lengths};
+use crate::disk::stat::{FileStat, reports_lengths};
 use crate::disk::{extras, safe_open};
 use crate::error::{Error, Warning, file_error, shown_path};
 use crate::options::Extras;
@@ -26,7 +26,7 @@ pub(super) struct Parent {
     argument: PathBuf,
     name: Vec<u8>,
     handle: OwnedFd,
-    tells_lengths: bool,
+    reports_lengths: bool,
 }
 
 impl SourceReader {
@@ -175,7 +175,7 @@ impl SourceReader {
             return entry.empty;
         }
         // An error here happens again when the file is opened, and is reported then.
-        let parent = self.parent(argument, name).ok().filter(|parent| parent.tells_lengths)?;
+        let parent = self.parent(argument, name).ok().filter(|parent| parent.reports_lengths)?;
         let stat = safe_open::status(&parent.handle, safe_open::split(name).1).ok()??;
         FileStat::try_from(&stat).ok()?.of_empty()
     }
@@ -189,7 +189,7 @@ impl SourceReader {
             None => {
                 let handle = safe_open::directory(self.enter(argument)?.as_fd(), name)?;
                 let (argument, name) = (argument.to_path_buf(), name.to_vec());
-                Parent { argument, name, tells_lengths: tells_lengths(&handle), handle }
+                Parent { argument, name, reports_lengths: reports_lengths(&handle), handle }
             }
         };
         Ok(self.parent.insert(kept))

@@ -37,7 +37,7 @@ struct RateShare {
 
 impl SharedStats {
     /// The lane's thread: what its sender has counted.
-    pub(super) fn tell(&self, tally: &LaneTally) {
+    pub(super) fn publish(&self, tally: &LaneTally) {
         let numbers = [
             tally.sent_bytes,
             tally.delivered_bytes,
@@ -71,7 +71,7 @@ impl SharedStats {
     }
 
     /// The lane's thread: how many bytes a receiver has of it.
-    pub(super) fn tell_came(&self, bytes: u64) {
+    pub(super) fn publish_arrived(&self, bytes: u64) {
         self.came.0.store(bytes, Ordering::Relaxed);
     }
 
@@ -125,14 +125,14 @@ mod tests {
             delivery_rate: rate(7),
             send_rate: rate(8),
         };
-        shared_stats.tell(&tally);
+        shared_stats.publish(&tally);
         assert_eq!(shared_stats.tally(true), tally);
         for cap_bytes in [Some(0), Some(9), None] {
             let share = LaneShare { rate: rate(10), cap_bytes };
             shared_stats.allow(share);
             assert_eq!(shared_stats.share(), Some(share));
         }
-        shared_stats.tell_came(11);
+        shared_stats.publish_arrived(11);
         assert_eq!(shared_stats.came(), 11);
         shared_stats.be_silent(true);
         assert!(shared_stats.is_silent());

@@ -160,9 +160,9 @@ impl Application for LaneThread {
             return ControlFlow::Continue(());
         }
         if !self.sends {
-            self.shared_stats.tell_came(end.moved().0);
+            self.shared_stats.publish_arrived(end.moved().0);
         } else if let Some(tally) = end.tally(now) {
-            self.shared_stats.tell(&tally);
+            self.shared_stats.publish(&tally);
             self.shared_stats.share().into_iter().for_each(|share| end.be_led(share));
         }
         ControlFlow::Continue(())
