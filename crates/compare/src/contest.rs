@@ -122,13 +122,13 @@ pub fn usual_paths() -> Vec<Scenario> {
     .collect()
 }
 
-/// Runs the comparison on all `paths`, with the programs whose names `wanted` has. `tell` is called
-/// with progress, `stop` ends it.
+/// Runs the comparison on all `paths`, with the programs named in `wanted`. `progress` is called
+/// with each result; `stop` ends it.
 pub fn run(
     paths: Vec<Scenario>,
     wanted: &dyn Fn(&str) -> bool,
     options: &Options,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
     stop: &AtomicBool,
 ) -> Result<Vec<Table>, Failure> {
     let start = |what: &str, error: io::Error| Failure::Start(format!("{what}: {error}"));
@@ -139,7 +139,7 @@ pub fn run(
         let path = Scenario { name, ..path };
         let bytes = options.bytes.unwrap_or_else(|| fill(path.up.rate));
         write_noise(&room, bytes, options.seed).map_err(|error| start("a file to send", error))?;
-        tables.push(on_path(path, bytes, &room, wanted, options, (tell, stop))?);
+        tables.push(on_path(path, bytes, &room, wanted, options, (progress, stop))?);
     }
     Ok(tables)
 }
@@ -166,7 +166,7 @@ fn on_path(
     room: &Room,
     wanted: &dyn Fn(&str) -> bool,
     options: &Options,
-    (tell, stop): Watch<'_>,
+    (progress, stop): Watch<'_>,
 ) -> Result<Table, Failure> {
     let (mut rivals, mut missing) = (Vec::new(), Vec::new());
     for rival in all().into_iter().filter(|rival| wanted(&rival.name)) {
@@ -192,7 +192,7 @@ fn on_path(
                 Halt::Stopped => Failure::Stopped,
                 Halt::Network(why) => Failure::Start(format!("no network: {why}")),
             })?;
-            tell(&described_run(&path, rival, &run, (round + 1, options.runs)));
+            progress(&described_run(&path, rival, &run, (round + 1, options.runs)));
             runs.push(run);
         }
     }

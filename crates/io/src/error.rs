@@ -391,7 +391,7 @@ pub enum Warning {
     },
     /// An attribute of a file that was to be sent cannot be, and is left out.
     #[error("left out extended attributes or access lists of {path}: {why}")]
-    Untold {
+    AttributesOmitted {
         /// Its path, fit for a terminal.
         path: String,
         /// Why not.

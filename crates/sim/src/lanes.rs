@@ -264,7 +264,7 @@ impl World {
             self.relocate();
             self.leave();
             self.arrive();
-            self.tell();
+            self.exchange();
             let count = self.units.len();
             self.turns += 1;
             for at in 0..count {
@@ -335,9 +335,9 @@ impl World {
         });
         let leaving = self.leaving.peek().map(|Reverse(leaves)| leaves.at);
         let paths = self.paths.iter().map(Path::next);
-        let tell = self.stirred.then(|| self.exchanged + EXCHANGE_INTERVAL);
+        let exchange = self.stirred.then(|| self.exchanged + EXCHANGE_INTERVAL);
         let moves = self.setup.moves.get(self.moved).map(|at| Instant::EPOCH + *at);
-        earliest(units.chain(paths).chain([leaving, tell, moves]))
+        earliest(units.chain(paths).chain([leaving, exchange, moves]))
     }
 
     /// The active end gets another address, and its old one no longer receives.
@@ -499,7 +499,7 @@ impl World {
     }
 
     /// The rate law of the main connection gets the counts of all lanes, and they their shares.
-    fn tell(&mut self) {
+    fn exchange(&mut self) {
         if self.now < self.exchanged + EXCHANGE_INTERVAL {
             return;
         }

@@ -52,7 +52,7 @@ impl Gather {
         Self { bytes: Vec::new(), packets: 0, shape: None, closed: false, udp }
     }
 
-    /// Begins with this packet; `summed` tells that its checksums are right.
+    /// Begins with this packet; `summed`: its checksums are correct.
     pub(super) fn begin(&mut self, packet: &[u8], summed: bool) {
         self.bytes.clear();
         self.bytes.resize(VIRTIO_NET_HDR_LEN, 0);

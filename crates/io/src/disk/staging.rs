@@ -244,7 +244,7 @@ impl Staging {
         Ok(None)
     }
 
-    /// Removes it with its contents. Those that cannot be removed stay, under its telling name.
+    /// Removes it with its contents. Those that cannot be removed stay, under its descriptive name.
     pub(crate) fn remove(self, root: &OwnedFd) {
         if let Ok(listing) = Dir::read_from(&self.handle) {
             let names = listing.flatten().map(|entry| entry.file_name().to_owned());

@@ -600,7 +600,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the temporaries. Those that cannot be removed stay, under their telling name.
+    /// Removes the temporaries. Those that cannot be removed stay, under their descriptive names.
     pub(crate) fn clear(&mut self) {
         self.open.clear();
         self.parent = None;

@@ -186,7 +186,7 @@ fn an_error_of_the_reader_comes_once() {
     thread.restart(Layout::plain(2), Arc::default());
 }
 
-/// Sums what it gets, and tells when it is gone.
+/// Sums what it gets, and reports its end.
 struct Adder {
     sum: u64,
     fails: u64,

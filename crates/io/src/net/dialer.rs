@@ -146,7 +146,7 @@ impl Dialer {
     }
 
     /// Handles the events of the attempt at `at`.
-    fn hear(&mut self, now: Instant, at: usize) {
+    fn handle_events(&mut self, now: Instant, at: usize) {
         if self.settled {
             return;
         }
@@ -215,7 +215,7 @@ impl Connections for Dialer {
         if self.settled {
             if let Some(attempt) = self.attempts.first_mut() {
                 attempt.end.handle_datagram(now, datagram);
-                self.joined.iter_mut().for_each(|joined| joined.hear(now, &attempt.end));
+                self.joined.iter_mut().for_each(|joined| joined.on_datagram(now, &attempt.end));
             }
             return;
         }
@@ -230,7 +230,7 @@ impl Connections for Dialer {
         };
         if let Some(at) = by_address.or_else(by_id) {
             self.attempts[at].end.handle_datagram(now, datagram);
-            self.hear(now, at);
+            self.handle_events(now, at);
         }
     }
 
@@ -240,7 +240,7 @@ impl Connections for Dialer {
         for at in (0..self.attempts.len()).rev() {
             if self.attempts[at].end.peer().is_some_and(|peer| is_meant(peer, to)) {
                 self.attempts[at].end.handle_unreachable(now, quote);
-                self.hear(now, at);
+                self.handle_events(now, at);
             }
         }
     }
@@ -279,7 +279,7 @@ impl Connections for Dialer {
             let Some(attempt) = self.attempts.get_mut(at) else { continue };
             if attempt.end.next_timeout(now).is_some_and(|due| due <= now) {
                 attempt.end.handle_timeout(now);
-                self.hear(now, at);
+                self.handle_events(now, at);
             }
         }
     }

@@ -50,7 +50,7 @@ pub fn ask(
             if cancel.is_cancelled() {
                 return Err(Error::Interrupted);
             }
-            if let Some(key) = sockets.iter().find_map(|(socket, _)| hear(socket, nonce)) {
+            if let Some(key) = sockets.iter().find_map(|(socket, _)| receive_key(socket, nonce)) {
                 return Ok(key);
             }
         }
@@ -98,7 +98,7 @@ fn sockets(
 }
 
 /// The answer to the question with that number, if it has arrived or arrives soon.
-fn hear(socket: &UdpSocket, nonce: Nonce) -> Option<PublicKey> {
+fn receive_key(socket: &UdpSocket, nonce: Nonce) -> Option<PublicKey> {
     let mut bytes = [0; KEY_PACKET_BYTES + 1];
     let (len, _) = socket.recv_from(&mut bytes).ok()?;
     let (of, key) = sealed::parse_key(&bytes[..len]).ok()?;

@@ -17,27 +17,27 @@ pub(crate) enum BranchMessage {
 /// The link from a branch to the thread that reads its socket.
 pub(crate) struct MuxBranch {
     id: u32,
-    say: Box<dyn Fn(BranchMessage) + Send>,
+    send: Box<dyn Fn(BranchMessage) + Send>,
     confirmed: bool,
 }
 
 impl MuxBranch {
-    /// The link of the branch with this id. `say` sends a message.
-    pub(crate) fn new(id: u32, say: impl Fn(BranchMessage) + Send + 'static) -> Self {
-        Self { id, say: Box::new(say), confirmed: false }
+    /// The link of the branch with this id. `send` delivers a message to it.
+    pub(crate) fn new(id: u32, send: impl Fn(BranchMessage) + Send + 'static) -> Self {
+        Self { id, send: Box::new(send), confirmed: false }
     }
 
     /// The branch has had a datagram: perhaps the first that was its peer's.
-    pub(crate) fn hear(&mut self, now: Instant, end: &Endpoint) {
+    pub(crate) fn on_datagram(&mut self, now: Instant, end: &Endpoint) {
         if !self.confirmed && end.stats(now).datagrams_received > 0 {
             self.confirmed = true;
-            (self.say)(BranchMessage::Confirmed(self.id));
+            (self.send)(BranchMessage::Confirmed(self.id));
         }
     }
 
     /// Its client has done with it.
     pub(crate) fn leave(&self, end: Endpoint) {
-        (self.say)(BranchMessage::Leave(self.id, Box::new(end)));
+        (self.send)(BranchMessage::Leave(self.id, Box::new(end)));
     }
 }
 

@@ -135,7 +135,7 @@ pub(crate) struct Put {
     pub(crate) times: bool,
     /// Files are read again before they get their names.
     pub(crate) verify: bool,
-    /// What tells what is left of it from what others leave.
+    /// Distinguishes its staging files from those of other transfers.
     pub(crate) label: Option<[u8; 32]>,
     /// Another server brings them, with a key that is lent for it.
     pub(crate) via_server: bool,

@@ -434,7 +434,7 @@ impl<'a, R: Reader> Sending<'a, R> {
     }
 
     /// A piece of HAVE has arrived.
-    fn hear(&mut self, place: u32, piece: Vec<u8>, last: bool) -> Result<(), Error> {
+    fn receive_have(&mut self, place: u32, piece: Vec<u8>, last: bool) -> Result<(), Error> {
         let have =
             self.have_decoder.add(place, piece, last).map_err(|()| Error::Content(TOO_MUCH))?;
         let Some(have) = have else { return Ok(()) };
@@ -613,7 +613,7 @@ impl<R: Reader> Application for Sending<'_, R> {
                 }
             }
             Event::Had { place, bytes, last } => {
-                if let Err(error) = self.hear(place, bytes, last) {
+                if let Err(error) = self.receive_have(place, bytes, last) {
                     return self.session.fail(now, end, error);
                 }
             }

@@ -158,7 +158,7 @@ pub struct Forecast {
     pub packets_per_second: f64,
     /// The share of the wire's time that the hosts can fill, 0 to 1.
     pub utilisation: f64,
-    /// What to tell `--rate`: it counts IP packets.
+    /// The value for `--rate`: it counts IP packets.
     pub ip_rate: Rate,
     /// Bits of data a second at best, each lost packet sent again.
     pub goodput_bps: f64,

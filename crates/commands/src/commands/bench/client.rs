@@ -57,7 +57,7 @@ fn target_ticket(args: &Args, target: Option<&OsStr>) -> Result<Ticket, Failure>
         return ticket.map_err(|error| Failure::transfer(&error, false));
     }
     if args.connection.raw_ip && ticket::address(&text, None).is_ok() {
-        return Err(Failure::usage("-c: with --raw-ip a HOST has no port; -p tells NETBLT's"));
+        return Err(Failure::usage("-c: with --raw-ip a HOST has no port; -p sets NETBLT's"));
     }
     let address = ticket::address(&text, Some(args.port()))
         .map_err(|error| Failure::usage(format!("-c: {error}")))?;

@@ -4,7 +4,7 @@
 //! 2. Make two namespaces and join their devices (`netblt_emu::netns`, `netblt_emu::tun`).
 //! 3. Start the programs: host b's first, then host a's, then the command.
 //! 4. Tell how it goes until the main program ends; the others may end by themselves shortly after.
-//! 5. End what is left, tell the books, remove the namespaces.
+//! 5. End what is left, print the totals, remove the namespaces.
 
 use std::env;
 use std::ffi::{OsStr, OsString};

@@ -117,11 +117,11 @@ impl SourceReader {
         // Beside a full data area, so that packing never stops.
         let taken = entry_bytes(Some(entry.name.len()), true) + TRAILER_BYTES + more.encoded_len();
         let room = (self.layout.table_bytes() as usize).saturating_sub(taken);
-        let (xattrs, untold) = extras::read(self.extras, file, room.min(usize::from(u16::MAX)));
+        let (xattrs, omitted) = extras::read(self.extras, file, room.min(usize::from(u16::MAX)));
         more.xattrs = xattrs;
-        if let Some(why) = untold {
+        if let Some(why) = omitted {
             let path = shown_path(&place.path());
-            self.list.note(Warning::Untold { path, why });
+            self.list.note(Warning::AttributesOmitted { path, why });
         }
         more
     }
