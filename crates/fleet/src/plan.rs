@@ -389,7 +389,7 @@ mod tests {
                 panic!("{items:?}");
             };
             assert_eq!((*offset, *of, &name[..], *bytes), (at, total, &b"large"[..], chunk.bytes));
-            assert!(FileRange { offset: at, length: *bytes, total }.is_valid());
+            assert!(FileRange { offset: at, length: *bytes, total }.is_good());
             let part = chunk.part.expect("a range");
             assert_eq!((part.index, part.count), (at >> 20, 4));
             assert_eq!(

@@ -45,7 +45,7 @@ impl RangeEntry {
         let EntryType::Range { offset, total } = item.sort else { return Err(odd()) };
         let range = FileRange { offset, length: item.bytes, total };
         let (name, modified) = (item.name, item.modified);
-        if range.is_valid() { Ok(Self { name, range, modified }) } else { Err(odd()) }
+        if range.is_good() { Ok(Self { name, range, modified }) } else { Err(odd()) }
     }
 
     fn path(&self, run: &Run) -> PathBuf {

@@ -247,7 +247,7 @@ impl FileList {
         if let Some(range) = selection.range {
             let [entry] = &mut entries[..] else { return Err(Unsendable::Range.into()) };
             let is_it = entry.kind == Kind::File && entry.length == range.total;
-            if !is_it || !range.is_valid() || !all {
+            if !is_it || !range.is_good() || !all {
                 return Err(Unsendable::Range.into());
             }
             entry.length = range.length;

@@ -363,7 +363,7 @@ impl Client<'_> {
         path: &[u8],
         observer: &mut dyn Observer,
     ) -> Result<Summary, Error> {
-        if !range.is_valid() {
+        if !range.is_good() {
             return Err(Unsendable::Range.into());
         }
         let _turn = self.upload_turn()?;

@@ -50,7 +50,7 @@ impl PutRange {
         let (total, _) = eight(text)?;
         let range = FileRange { offset, length, total };
         let verify = flags & VERIFY != 0;
-        range.is_valid().then_some(Self { file: *file, label, range, verify })
+        range.is_good().then_some(Self { file: *file, label, range, verify })
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -81,7 +81,7 @@ impl Join {
             modified: (seconds.cast_signed(), u32::from_be_bytes(*nanos)),
             replace: flags & REPLACE != 0,
         };
-        (first.is_valid() && total.div_ceil(bytes) <= MAX_RANGES).then_some(join)
+        (first.is_good() && total.div_ceil(bytes) <= MAX_RANGES).then_some(join)
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
