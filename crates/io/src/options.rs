@@ -179,9 +179,9 @@ pub struct FileDigest {
 /// a stream and verified. At a sender: when the receiver has it under its name, which is known when
 /// the receiver has verified everything. It is not called for files that the receiver left out, and
 /// for no file if those are more than the receiver can list
-/// ([`Warning::ArrivedUnknown`](crate::Warning)), nor for other names of the same file (hard links). At
-/// a receiver all come again after a restart. Called from the disk's thread of a receiver, which
-/// waits.
+/// ([`Warning::ArrivedUnknown`](crate::Warning)), nor for other names of the same file (hard
+/// links). A receiver reports all files again after a restart. A receiver calls it from its disk
+/// thread, which waits for it.
 #[derive(Clone)]
 pub struct OnFile(Arc<Callback>);
 
@@ -340,10 +340,10 @@ pub struct Options {
     pub control: Option<Control>,
     /// A sender that chooses its own rate remembers the path for a day, in
     /// `$XDG_CACHE_HOME/netblt/paths` or `~/.cache/netblt/paths`, and begins the next transfer to
-    /// the same peer with half of its rate (`sealed`). NameFilter addresses, rates and times are kept.
+    /// the same peer with half of its rate (`sealed`). Only addresses, rates and times are kept.
     pub path_cache: bool,
     /// The share of repair packets that a sender adds (`docs/protocol.md §6.10`): [`Repair::Auto`]
-    /// by default. NameFilter `sealed` has them; a share on `rfc998` is an error.
+    /// by default. Only `sealed` has them; a share on `rfc998` is an error.
     pub repair: Repair,
     /// Burst values to propose where the policy is not [`Policy::Fixed`]: a receiver's are the most
     /// that it lets the sender send, whatever that one's policy.

@@ -10,7 +10,8 @@
 //! * Packet numbers grow by one with every packet of a connection's direction, or by two.
 //! * A fixed sender keeps to its bursts ([`netblt_proto::rate::pacer::allowance_bytes`]).
 //! * An address at which no end is gets at most three times the bytes that came from it, unless a
-//!   host there forwards packets: only the host that got the RESPONSE, and answers it, may get more.
+//!   host there forwards packets: only the host that got the RESPONSE, and answers it, may get
+//!   more.
 //! * Both ends hold the same parameters.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -125,7 +125,7 @@ impl Entry {
 #[derive(Clone, Debug)]
 struct Argument {
     path: PathBuf,
-    /// NameFilter the contents of this directory are sent: names are relative to it.
+    /// Only the contents of this directory are sent: names are relative to it.
     contents: bool,
 }
 
