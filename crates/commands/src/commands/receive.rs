@@ -19,6 +19,7 @@ use crate::reporter::{self, Reporter};
 use crate::{control, hardening, rfc998, signals, units};
 
 /// Receive files into a directory, or a stream to standard output
+///
 /// With a ticket this side connects to the machine that printed it and pulls. Without one it
 /// listens and prints a ticket, with the command to run on the other machine; if standard output is
 /// not a terminal, it gets the bare ticket. Each file gets its name when it is whole, verified and

@@ -29,8 +29,8 @@ pub(crate) struct Credentials {
     pub(crate) ticket_file: Option<PathBuf>,
     /// The file of known servers' keys [default: ~/.config/netblt/known_servers]
     ///
-    /// The key of a new server is requested, and its fingerprint is shown. If a server has another
-    /// key later, nothing is sent to it.
+    /// The key of a new server is fetched and saved, and its fingerprint is shown. If the key
+    /// changes later, nothing is sent to the server.
     #[arg(long, value_name = "FILE")]
     pub(crate) known_servers: Option<PathBuf>,
 }
