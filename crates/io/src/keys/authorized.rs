@@ -132,7 +132,7 @@ fn grant(
     let mut seen: Vec<String> = Vec::new();
     for (option, value) in options {
         if seen.contains(&option) {
-            return Err(format!("{option} stands there twice"));
+            return Err(format!("{option} is given twice"));
         }
         apply(&mut grant, (&option, value.as_deref()), rate)?;
         seen.push(option);
@@ -235,7 +235,7 @@ fn value(text: &str) -> Result<(String, &str), String> {
         let end = text.find(|c: char| c == ',' || c.is_whitespace()).unwrap_or(text.len());
         let (value, rest) = text.split_at(end);
         if value.contains('"') {
-            return Err("a quote stands in the midst of a value".to_owned());
+            return Err("a quote inside a value".to_owned());
         }
         return Ok((value.to_owned(), rest));
     };

@@ -109,12 +109,12 @@ fn a_line_that_makes_no_sense_is_named_and_the_others_hold() {
         ("root=", "is no path without .."),
         ("root=a/../b", "is no path without .."),
         ("max-rate=fast", "max-rate: fast is no rate"),
-        ("max-rate=0B/s", "moves nothing"),
+        ("max-rate=0B/s", "must be greater than zero"),
         ("max-sessions=0", "max-sessions=0 is no number from 1 to 4096"),
         ("max-sessions=4097", "is no number"),
         ("expires=soon", "expires=soon is no time"),
         ("read-only=yes", "read-only takes no value"),
-        ("read-only,read-only", "read-only stands there twice"),
+        ("read-only,read-only", "read-only is given twice"),
         ("read-only,write-only", "leave nothing"),
         ("readonly", "\"readonly\" is no option"),
         ("from=192.0.2.1", "\"from\" is no option"),
@@ -122,7 +122,7 @@ fn a_line_that_makes_no_sense_is_named_and_the_others_hold() {
         ("read-only, write-only", "an option is empty"),
         ("root=\"a", "a quote is not closed"),
         ("root=\"a\"b", "behind a closing quote"),
-        ("root=a\"b\"", "a quote stands in the midst"),
+        ("root=a\"b\"", "a quote inside a value"),
         ("\u{1b}[2Jx", "is no option"),
     ] {
         let text = format!("{}\n{options} {}\n{}", line(1, "a"), line(7, "b"), line(2, "c"));
