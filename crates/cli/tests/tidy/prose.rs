@@ -246,6 +246,15 @@ fn every_link_leads_to_a_page() {
     assert!(seen > 50, "only {seen} links were found: the pages are written another way");
 }
 
+#[test]
+fn the_guide_to_the_library_has_the_example() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).expect("a page");
+    let example = read("crates/io/examples/send.rs");
+    let (_, example) = example.split_once("\nuse ").expect("its imports");
+    let guide = read("docs/guide/library.md");
+    assert!(guide.contains(example), "docs/guide/library.md has not crates/io/examples/send.rs");
+}
+
 /// The messages in the guide to troubleshooting are messages of the program.
 #[test]
 fn every_message_that_is_explained_exists() {
