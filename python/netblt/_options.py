@@ -44,7 +44,7 @@ class Options:
     #: idle, and the last ones brought something. Servers of files take one.
     lanes: int | Literal["auto"] = "auto"
     #: A sender remembers the rate of a path for a day, in ``~/.cache/netblt/paths``.
-    memory: bool = False
+    path_cache: bool = False
     #: Replace files that exist.
     overwrite: bool = False
     #: All or nothing.

@@ -25,7 +25,7 @@ pub(crate) struct Options {
     rate: Option<u64>,
     repair: Spent,
     lanes: Spread,
-    memory: bool,
+    path_cache: bool,
     overwrite: bool,
     atomic: bool,
     resume: String,
@@ -78,7 +78,7 @@ impl Options {
         told.port = self.port;
         told.advertise = self.advertise;
         told.mtu = self.mtu;
-        told.path_cache = self.memory;
+        told.path_cache = self.path_cache;
         told.overwrite = if self.overwrite { Overwrite::Always } else { Overwrite::Never };
         told.atomic = self.atomic;
         told.verify = self.verify;

@@ -236,7 +236,7 @@ impl Rival {
                     _ => String::new(),
                 };
                 let mut all =
-                    vec!["send".to_owned(), "--quiet".to_owned(), "--no-memory".to_owned()];
+                    vec!["send".to_owned(), "--quiet".to_owned(), "--no-path-cache".to_owned()];
                 all.extend([law, ticket]);
                 all.extend(rate.map(|rate| format!("--rate={}bit", rate.bits_per_second())));
                 let all: Vec<&str> = all.iter().map(String::as_str).collect();

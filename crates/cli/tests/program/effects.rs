@@ -235,7 +235,8 @@ fn ssh_is_told_what_is_for_it_and_udp_goes_by_the_ports_given() {
     for policy in ["background", "aggressive", "cubic"] {
         let trace = setting.env.path("near/trace");
         let _ = fs::remove_file(&trace);
-        setting.cp(&["--policy", policy, "--no-memory", "--trace", "trace", "a", "host:"]).exits(0);
+        let options = ["--policy", policy, "--no-path-cache", "--trace", "trace"];
+        setting.cp(&[&options[..], &["a", "host:"]].concat()).exits(0);
         assert!(fs::metadata(&trace).expect("a trace").len() > 100);
     }
 }

@@ -77,7 +77,7 @@ fn a_path_is_remembered_unless_not_wished() {
     let env = Env::new();
     env.make_file("data", 12_000_000);
     let place = env.path("cache/netblt/paths");
-    assert!(!jumps_first(&transfer(&env, &NETWORK, &["--no-memory"])));
+    assert!(!jumps_first(&transfer(&env, &NETWORK, &["--no-path-cache"])));
     assert!(!place.exists(), "nothing is kept");
 
     let Some(text) = learned(&env, &place) else { return };
@@ -108,7 +108,7 @@ fn half_of_what_is_remembered_is_tried_at_once() {
         skip("this machine is too busy for a round trip to be measured");
     }
     remember(&place);
-    assert!(!jumps_first(&transfer(&env, &LONG, &["--no-memory"])));
+    assert!(!jumps_first(&transfer(&env, &LONG, &["--no-path-cache"])));
     fs::write(&place, [0xff; 300]).expect("written");
     assert!(!jumps_first(&transfer(&env, &LONG, &[])), "what is no text is not believed");
 }

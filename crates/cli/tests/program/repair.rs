@@ -29,7 +29,8 @@ fn transfer(env: &Env, more: &[&str]) -> (Value, Value) {
     let mut receiver = env.start(&[&args[..], &HERE].concat());
     let ticket = receiver.event("listening", |_| true)["ticket"].as_str().expect("text").to_owned();
     // Loopback would have larger packets, and so fewer, from some moment on.
-    let own = ["send", "data", "--to", &ticket, "--no-memory", "--mtu", "1500", "--trace", "sent"];
+    let own =
+        ["send", "data", "--to", &ticket, "--no-path-cache", "--mtu", "1500", "--trace", "sent"];
     let sender = Running::new(env.command(&[&own[..], &HERE, more].concat()));
     let sent = sender.finish().exits(0).last_event("summary");
     let came = receiver.finish().exits(0).last_event("summary");

@@ -330,7 +330,7 @@ const FILES: &[Case] = &[
 ];
 
 const PATH: &[Case] = &[
-    (&["--no-memory"], "big", Nothing, |world, ran| {
+    (&["--no-path-cache"], "big", Nothing, |world, ran| {
         ran.ok()
             && !["near", "one"]
                 .iter()

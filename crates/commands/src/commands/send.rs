@@ -55,12 +55,12 @@ pub(crate) struct Args {
     /// Never send faster than this, a second: in bits (200Mbit) or bytes (25MB), headers included
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
     rate: Option<Rate>,
-    /// Do not remember the path: every transfer starts from scratch
+    /// Neither use nor save the rate of the path: every transfer starts from scratch
     ///
     /// Addresses, rate and round trip of the path are kept for a day in ~/.cache/netblt/paths
     /// ($XDG_CACHE_HOME), and the next transfer to the same address begins with half of that rate.
     #[arg(long)]
-    no_memory: bool,
+    no_path_cache: bool,
     /// Coded packets that replace lost ones: auto, never, or a share of the data as in 5%
     ///
     /// A loss at the end of a transfer costs a round trip. By default (auto) the sender adds coded
@@ -322,7 +322,7 @@ fn options(args: &Args) -> Result<Options, Failure> {
     let mut options = args.network.options()?;
     options.manifest.clone_from(&args.manifest);
     (options.policy, options.burst, options.atomic) = (policy, None, args.atomic);
-    options.path_cache = !args.no_memory;
+    options.path_cache = !args.no_path_cache;
     if args.repair.is_some() && args.network.wire == WireName::Rfc998 {
         return Err(Failure::usage("--repair is for --wire sealed: RFC 998 has no such packets"));
     }

@@ -522,7 +522,7 @@ pub(crate) fn start(
         ipv6,
         atomic: wish.atomic,
         resume: wish.resume,
-        no_memory: wish.no_memory,
+        no_path_cache: wish.no_path_cache,
         policy: wish.policy,
         repair: wish.repair.and_then(repair_percent),
         lanes: wish.lanes.map(lane_count),

@@ -69,7 +69,7 @@ pub(crate) struct StartRequest {
     pub(crate) extras: (bool, bool, bool),
     /// The sending end does not remember the path.
     #[serde(default)]
-    pub(crate) no_memory: bool,
+    pub(crate) no_path_cache: bool,
     /// The sending end's repair packets, in percent; 0 for never. None: it decides.
     #[serde(default)]
     pub(crate) repair: Option<u8>,
@@ -105,7 +105,7 @@ impl StartRequest {
         options.atomic = self.atomic;
         options.resume = self.resume.into();
         options.verify = self.verify;
-        options.path_cache = !self.no_memory;
+        options.path_cache = !self.no_path_cache;
         options.repair = match self.repair {
             None => Repair::Auto,
             Some(percent) => Share::percent(percent).map_or(Repair::Never, Repair::Share),

@@ -45,12 +45,12 @@ pub(crate) struct CopyArgs {
     /// read again, too.
     #[arg(long)]
     pub(crate) verify: bool,
-    /// Do not remember the path: every copy starts from scratch
+    /// Neither use nor save the rate of the path: every copy starts from scratch
     ///
     /// The sending side keeps the addresses, the rate and the round trip of the path for a day in
     /// ~/.cache/netblt/paths, and starts the next copy with half of that rate.
     #[arg(long)]
-    pub(crate) no_memory: bool,
+    pub(crate) no_path_cache: bool,
     /// Coded packets that replace lost ones: auto, never, or a share of the data as in 5%
     ///
     /// See `netblt send --help`.

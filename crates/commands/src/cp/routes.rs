@@ -104,7 +104,7 @@ const TABLE: &[Row] = &[
     ("--max-files", &[(STORED_THERE, OWN_STORE), (&[Within], OWN_STORE)]),
     ("--manifest", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
     // How they are sent.
-    ("--no-memory", &[(SENT_THERE, OWN_WAY), (&[Within], NOT_SENT)]),
+    ("--no-path-cache", &[(SENT_THERE, OWN_WAY), (&[Within], NOT_SENT)]),
     ("--repair", &[(SENT_THERE, OWN_WAY), (&[Within], NOT_SENT)]),
     ("--policy", &[(SENT_THERE, OWN_WAY), (&[Within], NOT_SENT)]),
     ("--rate", &[(&[Servers], OWN_RATE), (&[Within], NOT_SENT)]),
@@ -170,7 +170,7 @@ impl Given<'_> {
             ("--keep-partial", wish.keep_partial.is_some()),
             ("--max-files", wish.max_files.is_some()),
             ("--manifest", wish.manifest.is_some()),
-            ("--no-memory", wish.no_memory),
+            ("--no-path-cache", wish.no_path_cache),
             ("--repair", wish.repair.is_some()),
             ("--policy", wish.policy != Sharing::Fair),
             ("--rate", wish.rate.is_some()),

@@ -209,7 +209,7 @@ fn fill(options: &mut Options, wish: &CopyArgs) -> Result<(), Failure> {
     options.port = free_port(wish.ports(), (ipv4, ipv6))?;
     options.repair = wish.repair.unwrap_or_default();
     options.policy = wish.policy.policy(wish.ceiling());
-    options.path_cache = !wish.no_memory;
+    options.path_cache = !wish.no_path_cache;
     options.death_timer = wish.death_timer;
     options.overwrite = Overwrite::Always;
     options.atomic = wish.atomic;
