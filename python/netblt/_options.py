@@ -38,7 +38,7 @@ class Options:
     rate: int | None = None
     #: What a sender spends so that losses cost no round trip: ``"auto"`` repairs the end of a
     #: transfer where that saves time, a number is that many percent more of everything.
-    repair: int | Literal["auto", "never"] = "auto"
+    fec: int | Literal["auto", "never"] = "auto"
     #: Connections to go over, 1 to 32, each the work of a processor of its own at either end; the
     #: smaller of both counts. ``"auto"``: one, and more while a processor is what limits, others are
     #: idle, and the last ones brought something. Servers of files take one.

@@ -23,7 +23,7 @@ pub(crate) struct Options {
     wait: Option<f64>,
     policy: String,
     rate: Option<u64>,
-    repair: Spent,
+    fec: Spent,
     lanes: Spread,
     path_cache: bool,
     overwrite: bool,
@@ -68,7 +68,7 @@ impl Options {
         let mut told = netblt::Options::default();
         told.control = control.map(|control| control.0.clone());
         told.policy = policy(&self.policy, self.rate)?;
-        told.repair = repair(&self.repair)?;
+        told.repair = fec(&self.fec)?;
         told.lanes = lanes(&self.lanes)?;
         told.resume = resume(&self.resume)?;
         told.family = family(self.ip_version)?;
@@ -119,16 +119,16 @@ pub(crate) fn policy(name: &str, rate: Option<u64>) -> PyResult<Policy> {
     }
 }
 
-fn repair(spent: &Spent) -> PyResult<Repair> {
+fn fec(spent: &Spent) -> PyResult<Repair> {
     let share = |percent: i64| u8::try_from(percent).ok().and_then(Share::percent);
     match spent {
         Spent::Word(word) if word == "auto" => Ok(Repair::Auto),
         Spent::Word(word) if word == "never" => Ok(Repair::Never),
-        Spent::Word(word) => Err(PyValueError::new_err(format!(
-            "repair: {word:?} is not auto, never or a percentage"
-        ))),
+        Spent::Word(word) => {
+            Err(PyValueError::new_err(format!("fec: {word:?} is not auto, never or a percentage")))
+        }
         Spent::Percent(percent) => share(*percent).map(Repair::Share).ok_or_else(|| {
-            PyValueError::new_err(format!("repair: {percent} is not 1 to {} percent", Share::MAX))
+            PyValueError::new_err(format!("fec: {percent} is not 1 to {} percent", Share::MAX))
         }),
     }
 }

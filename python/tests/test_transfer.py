@@ -161,17 +161,17 @@ def test_every_policy_carries(policy: Any, ends: Ends) -> None:
     assert netblt.receive(into, ticket).verified and into == DATA
 
 
-@pytest.mark.parametrize("repair", ["auto", "never", 20])
-def test_repair_packets_are_as_asked(repair: Any, ends: Ends, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fec", ["auto", "never", 20])
+def test_repair_packets_are_as_asked(fec: Any, ends: Ends, tmp_path: Path) -> None:
     trace, into = tmp_path / "trace", bytearray()
-    options = netblt.Options(bind="127.0.0.1", repair=repair, trace=trace)
+    options = netblt.Options(bind="127.0.0.1", fec=fec, trace=trace)
     sent, ticket = ends.listen(netblt.send, DATA, options=options)
     assert netblt.receive(into, ticket).verified and into == DATA
     sent.result(LIMIT)
     events = [json.loads(line) for line in trace.read_text().splitlines()]
     packets = sum(event["packets"] for event in events if event["event"] == "repair")
-    if repair != "auto":  # which decides by the path
-        assert (packets > 0) == (repair == 20)
+    if fec != "auto":  # which decides by the path
+        assert (packets > 0) == (fec == 20)
 
 
 def test_a_transfer_goes_over_as_many_connections_as_both_take(ends: Ends) -> None:

@@ -178,7 +178,7 @@ pub(crate) enum WireName {
     Rfc998,
 }
 
-/// `--repair`: `auto`, `never`, or a share in percent.
+/// `--fec`: `auto`, `never`, or a share in percent.
 pub(crate) fn repair(text: &str) -> Result<Repair, String> {
     let percent = |digits: &str| digits.parse().ok().and_then(Share::percent);
     match text {
@@ -196,7 +196,7 @@ pub(crate) fn repair(text: &str) -> Result<Repair, String> {
 pub(crate) fn check_repair(repair: Option<Repair>, background: bool) -> Result<(), Failure> {
     match repair {
         Some(Repair::Auto | Repair::Share(_)) if background => Err(Failure::usage(
-            "--repair sends more than must be, which --policy background never does",
+            "--fec sends more than must be, which --policy background never does",
         )),
         _ => Ok(()),
     }

@@ -45,7 +45,7 @@ fn repair_packets_go_along_if_asked_for() {
     setting.put("near/big", &noise(3_000_000));
     for (share, least, most) in [("10%", 1, 1000), ("never", 0, 0), ("auto", 0, 100)] {
         for args in [["big", "host:there"], ["host:there", "back"]] {
-            let way = ["--fallback", "never", "--json", "--repair", share];
+            let way = ["--fallback", "never", "--json", "--fec", share];
             let text = setting.cp(&[&way[..], &args].concat()).exits(0).text();
             let summary = testenv::last_event(&text, "summary");
             let count = |field: &str| summary[field].as_u64().expect("a number");
@@ -54,7 +54,7 @@ fn repair_packets_go_along_if_asked_for() {
             assert!((least..=most).contains(&packets), "{share} {args:?}: {summary}");
         }
     }
-    for wrong in [&["--repair", "1"][..], &["--repair", "1%", "--policy", "background"]] {
+    for wrong in [&["--fec", "1"][..], &["--fec", "1%", "--policy", "background"]] {
         assert!(setting.cp(&[wrong, &["big", "host:"]].concat()).exits(1).text().is_empty());
     }
 }

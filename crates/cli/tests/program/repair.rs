@@ -1,4 +1,4 @@
-//! `--repair`: real transfers over an emulated network that loses packets, and what the ends tell
+//! `--fec`: real transfers over an emulated network that loses packets, and what the ends tell
 //! of it.
 
 use std::fs;
@@ -51,7 +51,7 @@ fn what_is_lost_is_made_again_and_both_ends_tell_of_it() {
     // to say.
     let all = 1060;
     for (more, least, most) in
-        [(&["--repair", "25%"][..], 700, all), (&["--repair", "auto"], 1, 400), (&[], 1, 400)]
+        [(&["--fec", "25%"][..], 700, all), (&["--fec", "auto"], 1, 400), (&[], 1, 400)]
     {
         let load = Load::begin();
         let (sent, came) = transfer(&env, more);
@@ -69,7 +69,7 @@ fn what_is_lost_is_made_again_and_both_ends_tell_of_it() {
         let told = env.run(&["report", "transfer", "sent"]).exits(0).text();
         assert!(told.contains(" for repair\n"), "{told}");
     }
-    let (sent, came) = transfer(&env, &["--repair", "never"]);
+    let (sent, came) = transfer(&env, &["--fec", "never"]);
     assert_eq!((count(&sent, "repair_packets_sent"), count(&came, "packets_repaired")), (0, 0));
 }
 
@@ -78,13 +78,13 @@ fn what_cannot_be_asked_for_is_refused() {
     let env = Env::new();
     env.make_file("data", 10);
     let cases: [(&[&str], &str); 7] = [
-        (&["--repair", "auto", "--wire", "rfc998"], "--repair is for --wire sealed"),
-        (&["--repair", "5%", "--protocol", "udt"], "cannot be used with"),
-        (&["--repair", "auto", "--policy", "background"], "which --policy background never does"),
-        (&["--repair", "0%"], "from 1% to 25%"),
-        (&["--repair", "26%"], "from 1% to 25%"),
-        (&["--repair", "5"], "it is auto, never, or a share"),
-        (&["--repair", "-5%"], ""),
+        (&["--fec", "auto", "--wire", "rfc998"], "--fec is for --wire sealed"),
+        (&["--fec", "5%", "--protocol", "udt"], "cannot be used with"),
+        (&["--fec", "auto", "--policy", "background"], "which --policy background never does"),
+        (&["--fec", "0%"], "from 1% to 25%"),
+        (&["--fec", "26%"], "from 1% to 25%"),
+        (&["--fec", "5"], "it is auto, never, or a share"),
+        (&["--fec", "-5%"], ""),
     ];
     for (args, words) in cases {
         env.run(&[&["send", "data"], args].concat()).exits(1).says(words);

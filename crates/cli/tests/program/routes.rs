@@ -336,12 +336,12 @@ const PATH: &[Case] = &[
                 .iter()
                 .any(|machine| world.env.path(machine).join(".cache/netblt/paths").exists())
     }),
-    (&["--repair", "20%", "--json"], "big", Nothing, |_, ran| {
+    (&["--fec", "20%", "--json"], "big", Nothing, |_, ran| {
         let packets = ran.count("repair_packets_sent").max(ran.count("repair_packets_received"));
         ran.ok() && (1..100_000).contains(&packets)
     }),
-    (&["--repair", "20%", "--policy", "background"], "f", Nothing, |_, ran| {
-        ran.finished.code == Some(1) && ran.finished.stderr.contains("--repair")
+    (&["--fec", "20%", "--policy", "background"], "f", Nothing, |_, ran| {
+        ran.finished.code == Some(1) && ran.finished.stderr.contains("--fec")
     }),
     (&["--policy", "aggressive"], "f", Nothing, |world, ran| {
         copied(world, ran) && ran.finished.stderr.contains("--policy aggressive")

@@ -61,13 +61,13 @@ pub(crate) struct Args {
     /// ($XDG_CACHE_HOME), and the next transfer to the same address begins with half of that rate.
     #[arg(long)]
     no_path_cache: bool,
-    /// Coded packets that replace lost ones: auto, never, or a share of the data as in 5%
+    /// Forward error correction by coded packets: auto, never, or a share of the data as in 5%
     ///
     /// A loss at the end of a transfer costs a round trip. By default (auto) the sender adds coded
     /// packets after the last data, as many as recent losses call for, if that takes less time than
     /// it saves. With a share, it adds so many (1% to 25%) after all data, whatever is lost. They
     /// count as data for every limit.
-    #[arg(long, value_name = "WHEN", value_parser = args::repair)]
+    #[arg(long = "fec", value_name = "WHEN", value_parser = args::repair)]
     #[arg(conflicts_with = "protocol")]
     repair: Option<Repair>,
     /// How the rate is chosen
@@ -324,7 +324,7 @@ fn options(args: &Args) -> Result<Options, Failure> {
     (options.policy, options.burst, options.atomic) = (policy, None, args.atomic);
     options.path_cache = !args.no_path_cache;
     if args.repair.is_some() && args.network.wire == WireName::Rfc998 {
-        return Err(Failure::usage("--repair is for --wire sealed: RFC 998 has no such packets"));
+        return Err(Failure::usage("--fec is for --wire sealed: RFC 998 has no such packets"));
     }
     args::check_repair(args.repair, args.policy == PolicyName::Background)?;
     options.repair = args.repair.unwrap_or(options.repair);

@@ -51,10 +51,10 @@ pub(crate) struct CopyArgs {
     /// ~/.cache/netblt/paths, and starts the next copy with half of that rate.
     #[arg(long)]
     pub(crate) no_path_cache: bool,
-    /// Coded packets that replace lost ones: auto, never, or a share of the data as in 5%
+    /// Forward error correction by coded packets: auto, never, or a share of the data as in 5%
     ///
     /// See `netblt send --help`.
-    #[arg(long, value_name = "WHEN", value_parser = args::repair)]
+    #[arg(long = "fec", value_name = "WHEN", value_parser = args::repair)]
     pub(crate) repair: Option<Repair>,
     #[command(flatten)]
     pub(crate) choice: SelectionArgs,
