@@ -12,7 +12,7 @@ use netblt_path::scenario::{self, Scenario};
 use netblt_proto::units::Rate;
 
 use crate::rival::{Rival, all};
-use crate::single_run::{Halt, Run, Task};
+use crate::single_run::{Abort, Run, Task};
 pub use crate::testbed::Room;
 
 /// By default the link is busy for this long at its full rate.
@@ -189,8 +189,8 @@ fn on_path(
                 stop,
             };
             let run = task.run(rival).map_err(|halt| match halt {
-                Halt::Stopped => Failure::Stopped,
-                Halt::Network(why) => Failure::Start(format!("no network: {why}")),
+                Abort::Stopped => Failure::Stopped,
+                Abort::Network(why) => Failure::Start(format!("no network: {why}")),
             })?;
             progress(&described_run(&path, rival, &run, (round + 1, options.runs)));
             runs.push(run);

@@ -58,7 +58,7 @@ pub(crate) struct Run {
 
 /// Why there is no run.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Halt {
+pub(crate) enum Abort {
     /// It was to end.
     Stopped,
     /// There is no network.
@@ -66,14 +66,14 @@ pub(crate) enum Halt {
 }
 
 impl Task<'_> {
-    pub(crate) fn run(&self, rival: &Rival) -> Result<Run, Halt> {
-        let network = |error: std::io::Error| Halt::Network(error.to_string());
+    pub(crate) fn run(&self, rival: &Rival) -> Result<Run, Abort> {
+        let network = |error: std::io::Error| Abort::Network(error.to_string());
         let mut ground = Ground::new(self.path, self.seed, self.room).map_err(network)?;
         match self.contest(rival, &mut ground) {
             Ok(run) => Ok(run),
             // A fault of the program: the run does not count, and the others go on.
             Err(problem) if !self.stops() => Ok(Run { problem: Some(problem), ..Run::default() }),
-            Err(_) => Err(Halt::Stopped),
+            Err(_) => Err(Abort::Stopped),
         }
     }
 

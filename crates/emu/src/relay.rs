@@ -324,7 +324,7 @@ impl Relay {
             self.epoch.get_or_insert(now);
             for (meta, bytes) in inbox.batches() {
                 if upward {
-                    self.take_up(now, meta, bytes);
+                    self.enqueue(now, meta, bytes);
                 } else if meta.addr == self.clients.target() {
                     self.take_down(now, key, meta, bytes);
                 }
@@ -337,7 +337,7 @@ impl Relay {
         Ok(())
     }
 
-    fn take_up(&mut self, now: Instant, meta: &RecvMeta, bytes: &[u8]) {
+    fn enqueue(&mut self, now: Instant, meta: &RecvMeta, bytes: &[u8]) {
         let (id, overhead) = match self.clients.admit(meta, now, &mut self.waiter) {
             Some(admitted) => admitted,
             None => {

@@ -19,8 +19,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use netblt::serve::client::Client;
 use netblt::{
-    Cancel, Control, Error as Fault, ErrorKind, NameFilter, Observer, Options, Overwrite, Policy,
-    Progress, Rendezvous, RequestErrorKind, Selection, SkipFilter, Summary, Warning,
+    Cancel, Control, Error as TransferError, ErrorKind, NameFilter, Observer, Options, Overwrite,
+    Policy, Progress, Rendezvous, RequestErrorKind, Selection, SkipFilter, Summary, Warning,
 };
 use netblt_proto::api::printable_bytes;
 
@@ -410,7 +410,7 @@ impl Task<'_> {
     }
 
     /// The result of a try that failed: all errors are retried but those that stay.
-    fn trouble(&self, host: &str, error: &Fault) -> TryResult {
+    fn trouble(&self, host: &str, error: &TransferError) -> TryResult {
         if self.cancel.is_cancelled() {
             return TryResult::Stopped;
         }
@@ -461,7 +461,7 @@ fn put(
     names: &Arc<Names>,
     looked: &Arc<FoundNames>,
     task: &Task<'_>,
-) -> Result<Summary, Fault> {
+) -> Result<Summary, TransferError> {
     let (parent, leaf) = run.target();
     let mut watch = TaskObserver(task);
     if !parent.is_empty() {
@@ -500,7 +500,7 @@ pub(crate) fn put_directories(
     run: &Run,
     names: HashSet<Box<[u8]>>,
     observer: &mut dyn Observer,
-) -> Result<Summary, Fault> {
+) -> Result<Summary, TransferError> {
     let (parent, leaf) = run.target();
     let items: Vec<(std::path::PathBuf, Option<OsString>)> = vec![(run.source(), Some(leaf))];
     let mut selection = Selection { items, ..Selection::default() };
@@ -510,10 +510,10 @@ pub(crate) fn put_directories(
 }
 
 /// The short list of what does not pass by itself.
-fn stays(error: &Fault) -> bool {
+fn stays(error: &TransferError) -> bool {
     use std::io;
     match error {
-        Fault::Denied { what, .. } => matches!(
+        TransferError::Denied { what, .. } => matches!(
             what,
             RequestErrorKind::Forbidden
                 | RequestErrorKind::Exists
@@ -521,12 +521,12 @@ fn stays(error: &Fault) -> bool {
                 | RequestErrorKind::IsADirectory
                 | RequestErrorKind::NotUnderstood
         ),
-        Fault::File { source, .. } => {
+        TransferError::File { source, .. } => {
             let kind = source.kind();
             matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
         }
         // Another machine answers in the server's place: people have to look.
-        Fault::ServerKey { .. } => true,
+        TransferError::ServerKey { .. } => true,
         error => error.kind() == ErrorKind::Usage,
     }
 }
@@ -563,9 +563,12 @@ mod tests {
 
     #[test]
     fn few_errors_stay() {
-        let file =
-            |kind| Fault::File { path: "x".into(), what: "open", source: io::Error::from(kind) };
-        let denied = |what| Fault::Denied { what, why: String::new() };
+        let file = |kind| TransferError::File {
+            path: "x".into(),
+            what: "open",
+            source: io::Error::from(kind),
+        };
+        let denied = |what| TransferError::Denied { what, why: String::new() };
         for (error, never) in [
             (file(io::ErrorKind::NotFound), true),
             (file(io::ErrorKind::PermissionDenied), true),
@@ -575,8 +578,8 @@ mod tests {
             (denied(RequestErrorKind::NoRoom), false),
             (denied(RequestErrorKind::Busy), false),
             (denied(RequestErrorKind::Failed), false),
-            (Fault::NotVerified(String::new()), false),
-            (Fault::Fault("x"), false),
+            (TransferError::NotVerified(String::new()), false),
+            (TransferError::TransferError("x"), false),
         ] {
             assert_eq!(stays(&error), never, "{error:?}");
         }

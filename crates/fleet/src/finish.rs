@@ -10,7 +10,9 @@ use std::path::PathBuf;
 
 use netblt::serve::Entry;
 use netblt::serve::client::{Client, RemoveOptions};
-use netblt::{Cancel, Error as Fault, Observer, Options, Overwrite, RequestErrorKind, Warning};
+use netblt::{
+    Cancel, Error as TransferError, Observer, Options, Overwrite, RequestErrorKind, Warning,
+};
 
 use crate::chunk::{Connect, ConnectError, put_directories};
 use crate::error::{Error, at};
@@ -30,7 +32,7 @@ pub enum ServerError {
     /// No server of the pool could be called; the last one's words.
     ConnectError(ConnectError),
     /// The server.
-    There(Fault),
+    There(TransferError),
 }
 
 impl From<Error> for ServerError {
@@ -54,7 +56,7 @@ fn ask<T>(
     connect: &Connect<'_>,
     cancel: &Cancel,
     options: &Options,
-    mut act: impl FnMut(&Client<'_>) -> Result<T, Fault>,
+    mut act: impl FnMut(&Client<'_>) -> Result<T, TransferError>,
 ) -> Result<T, ServerError> {
     let pool = Pool::read(run)?;
     let mut last = None;
@@ -145,14 +147,14 @@ fn list(
     server: &Client<'_>,
     directory: &[u8],
     observer: &mut dyn Observer,
-) -> Result<Found, Fault> {
+) -> Result<Found, TransferError> {
     let mut found = Found::new();
     let listed = server.list(directory, observer, |entry| {
         found.insert(entry.name.clone(), entry);
         Ok(())
     });
     match listed {
-        Err(Fault::Denied { what: RequestErrorKind::NotFound, .. }) => Ok(Found::new()),
+        Err(TransferError::Denied { what: RequestErrorKind::NotFound, .. }) => Ok(Found::new()),
         listed => listed.map(|()| found),
     }
 }
@@ -297,7 +299,7 @@ pub fn clean(run: &Run, connect: &Connect<'_>, cancel: &Cancel) -> Result<u64, S
         let path = [&parent[..], between.as_bytes(), OsStr::new(&leaf).as_bytes()].concat();
         let gone = ask(run, connect, cancel, &options, |server| {
             match server.remove(&path, RemoveOptions::TREE, &mut WarningObserver(&quiet)) {
-                Err(Fault::Denied { what: RequestErrorKind::NotFound, .. }) => Ok(0),
+                Err(TransferError::Denied { what: RequestErrorKind::NotFound, .. }) => Ok(0),
                 removed => removed,
             }
         })?;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use netblt::serve::EntryType as There;
 use netblt::serve::client::{Client, Joined, RangeLabels};
-use netblt::{Error as Fault, FileRange, OnFile, Options, RequestErrorKind};
+use netblt::{Error as TransferError, FileRange, OnFile, Options, RequestErrorKind};
 use netblt_proto::api::printable_bytes;
 
 use super::{Task, TaskObserver, TryResult};
@@ -73,10 +73,12 @@ fn beneath<T>(
     server: &Client<'_>,
     directory: &[u8],
     watch: &mut TaskObserver<'_>,
-    mut act: impl FnMut(&mut TaskObserver<'_>) -> Result<T, Fault>,
-) -> Result<T, Fault> {
+    mut act: impl FnMut(&mut TaskObserver<'_>) -> Result<T, TransferError>,
+) -> Result<T, TransferError> {
     match act(watch) {
-        Err(Fault::Denied { what: RequestErrorKind::NotFound, .. }) if !directory.is_empty() => {
+        Err(TransferError::Denied { what: RequestErrorKind::NotFound, .. })
+            if !directory.is_empty() =>
+        {
             server.make_directory(directory, true, watch)?;
             act(watch)
         }
@@ -147,7 +149,7 @@ impl Task<'_> {
         });
         let summary = match put {
             Ok(summary) => summary,
-            Err(Fault::Unsendable(_)) => return Ok(Err(self.changed(host, own))),
+            Err(TransferError::Unsendable(_)) => return Ok(Err(self.changed(host, own))),
             Err(error) => return Ok(Err(self.trouble(host, &error))),
         };
         if own.look(self.run).is_none() {
@@ -202,7 +204,7 @@ impl Task<'_> {
         match made {
             Ok(()) => {}
             // Another task may have done it.
-            Err(Fault::Denied { what: RequestErrorKind::NotFound, why }) => {
+            Err(TransferError::Denied { what: RequestErrorKind::NotFound, why }) => {
                 match server.stat(&to, &mut watch) {
                     Ok(entry)
                         if entry.sort == There::File

@@ -232,7 +232,7 @@ impl Copier<'_> {
         let more = || {
             RequestError::new(
                 RequestErrorKind::Failed,
-                "these are more bytes than this server copies",
+                "this copy has more bytes than the server accepts",
             )
         };
         self.left.bytes = self.left.bytes.checked_sub(length).ok_or_else(more)?;

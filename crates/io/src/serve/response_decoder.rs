@@ -28,20 +28,20 @@ pub(super) struct ResponseDecoder {
     left: u64,
     /// How many may come in all.
     most: u64,
-    titled: bool,
+    header_read: bool,
     found: Sender<(ResponseItem, Vec<u8>)>,
 }
 
 impl ResponseDecoder {
     pub(super) fn new(most: u64) -> (Self, Receiver<(ResponseItem, Vec<u8>)>) {
         let (found, lines) = channel();
-        (Self { line: Vec::new(), data: None, left: 0, most, titled: false, found }, lines)
+        (Self { line: Vec::new(), data: None, left: 0, most, header_read: false, found }, lines)
     }
 
     fn take(&mut self) -> io::Result<()> {
         let text = std::mem::take(&mut self.line);
         let no_answer = || io::Error::new(io::ErrorKind::InvalidData, "it is no server's answer");
-        if !std::mem::replace(&mut self.titled, true) {
+        if !std::mem::replace(&mut self.header_read, true) {
             return if text == request::TITLE { Ok(()) } else { Err(no_answer()) };
         }
         match ResponseItem::parse(&text).map_err(|()| no_answer())? {

@@ -415,7 +415,7 @@ impl ServerApp<'_> {
             Err(denied) => return self.deny(now, key, denied, end),
         };
         if request.is_put() {
-            self.supersede(now, &request.upload_key(), &permissions);
+            self.take_over(now, &request.upload_key(), &permissions);
         }
         let Some(job) = self.jobs.begin() else {
             let why = "as much is looked for as may be at once; try again later";
@@ -452,7 +452,7 @@ impl ServerApp<'_> {
 
     /// A new upload to a path whose earlier upload has fallen silent comes most likely from the
     /// same client, restarted. What has come is to be resumed, so the old connection goes.
-    fn supersede(&mut self, now: Instant, path: &[u8], permissions: &Permissions) {
+    fn take_over(&mut self, now: Instant, path: &[u8], permissions: &Permissions) {
         for connection in takeover::evict_stale(&mut self.state.connections, (permissions, path)) {
             self.finish_connection(now, connection, Err(Error::Restarted("its client restarted")));
         }

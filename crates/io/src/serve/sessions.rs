@@ -73,7 +73,7 @@ impl Sessions {
         let busy = |why| RequestError::new(RequestErrorKind::Busy, why);
         let one = self.0.get(&id).ok_or_else(|| busy("your session is over"))?;
         if one.branches >= BRANCHES {
-            return Err(busy("you ask as much at once as you may in a session"));
+            return Err(busy("too many requests at once in this session"));
         }
         Ok(())
     }

@@ -34,7 +34,7 @@ pub struct Offered {
 /// Decodes the answer as it arrives.
 pub(super) struct ListDecoder {
     line: Vec<u8>,
-    titled: bool,
+    header_read: bool,
     count: u64,
     found: Sender<Offered>,
 }
@@ -43,12 +43,12 @@ impl ListDecoder {
     /// The entries come out of the channel.
     pub(super) fn new() -> (Self, Receiver<Offered>) {
         let (found, offered) = channel();
-        (Self { line: Vec::new(), titled: false, count: 0, found }, offered)
+        (Self { line: Vec::new(), header_read: false, count: 0, found }, offered)
     }
 
     fn take(&mut self) -> io::Result<()> {
         let line = std::mem::take(&mut self.line);
-        if !std::mem::replace(&mut self.titled, true) {
+        if !std::mem::replace(&mut self.header_read, true) {
             return if line == TITLE { Ok(()) } else { Err(odd()) };
         }
         self.count += 1;

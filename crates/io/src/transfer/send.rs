@@ -84,7 +84,7 @@ pub(crate) fn send_list(
 ) -> Result<Summary, Error> {
     let transfer_bytes = list.total_bytes();
     let config = announcing((way, options), list);
-    let mut own_reader = Some(listing_reader(list, &config, options)?);
+    let mut own_reader = Some(open_reader(list, &config, options)?);
     let stock = buffers(options.buffers, capacity(&config), 0)?;
     let (mut host, mut peer) = establish::meet(way, options, &config, observer, cancel)?;
     let mut stock = Some(stock);
@@ -98,7 +98,7 @@ pub(crate) fn send_list(
         };
         let reader = match own_reader.take() {
             Some(reader) => reader,
-            None => listing_reader(list, &config, options)?,
+            None => open_reader(list, &config, options)?,
         };
         let mut app = Sending::new(session, reader, stock, transfer_bytes, host.poller.waker());
         app.pool.allow_in_all(config.max_outstanding);
@@ -241,11 +241,7 @@ fn refusal(error: &Error) -> Option<&str> {
     }
 }
 
-fn listing_reader(
-    list: &FileList,
-    config: &Config,
-    options: &Options,
-) -> Result<SourceReader, Error> {
+fn open_reader(list: &FileList, config: &Config, options: &Options) -> Result<SourceReader, Error> {
     let manifest = options.manifest.as_deref().map(Manifest::create).transpose()?;
     let reports_files = options.on_file.is_some() && config.wire == Wire::Sealed;
     let reader = reader(list, config)?.listing(manifest, reports_files);

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::trace::{Standing, Trace};
+use super::trace::{SenderState, Trace};
 use crate::json::{fine, rounded};
 
 /// Shortest time without arrivals that counts as an outage, in seconds and in round trips.
@@ -87,7 +87,7 @@ pub(super) struct Evidence {
 struct Weighted(Vec<(f64, f64)>);
 
 impl Weighted {
-    fn of(spans: &[(f64, &Standing)], value: impl Fn(&Standing) -> Option<f64>) -> Self {
+    fn of(spans: &[(f64, &SenderState)], value: impl Fn(&SenderState) -> Option<f64>) -> Self {
         let values = spans.iter().filter_map(|(time, it)| Some((value(it)?, *time)));
         let mut values: Vec<_> = values.collect();
         values.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -146,7 +146,7 @@ impl Evidence {
         evidence
     }
 
-    fn measure_trips(&mut self, spans: &[(f64, &Standing)]) {
+    fn measure_trips(&mut self, spans: &[(f64, &SenderState)]) {
         let ms = |value: Option<f64>| rounded(value.unwrap_or_default() * 1e3);
         let least = spans.iter().map(|(_, it)| it.min_rtt).filter(|rtt| *rtt > 0.0);
         self.min_rtt_ms = ms(least.reduce(f64::min));
@@ -161,7 +161,7 @@ impl Evidence {
         self.way_back_ms = ms(Weighted::of(spans, |it| Some(it.way_back)).at(0.5));
         let share = Weighted::of(spans, |it| it.share);
         self.path_share = share.at(0.5).map(rounded);
-        let line = |it: &Standing| {
+        let line = |it: &SenderState| {
             let share = it.share.filter(|share| *share > LEAST_SHARE && it.bandwidth > 0.0)?;
             Some(it.bandwidth / share)
         };
@@ -172,7 +172,7 @@ impl Evidence {
         self.excused_share = rounded(excused.time() / whole);
     }
 
-    fn measure_losses(&mut self, trace: &Trace, spans: &[(f64, &Standing)]) {
+    fn measure_losses(&mut self, trace: &Trace, spans: &[(f64, &SenderState)]) {
         let Some((_, last)) = spans.last() else {
             let (lost, came) = (trace.lost.last().map_or(0.0, |p| p.1), trace.received as f64);
             self.loss_share = fine(lost / (lost + came).max(1.0));
@@ -186,7 +186,7 @@ impl Evidence {
         self.loss_share = fine(lost / sent);
         self.marked_share = fine(last.marked as f64 / last.sent.max(1) as f64);
         let no_queue = NO_QUEUE.0.max(NO_QUEUE.1 * self.min_rtt_ms / 1e3);
-        let (mut unqueued, mut before) = (0, None::<&Standing>);
+        let (mut unqueued, mut before) = (0, None::<&SenderState>);
         for (_, it) in spans.iter().filter(|(_, it)| it.at >= start) {
             let newly = before.map_or(0, |before| it.lost.saturating_sub(before.lost));
             // A loss is detected when later packets have arrived: the queue may be gone by then.
@@ -203,7 +203,7 @@ impl Evidence {
         let mut dead = 0.0;
         let mut cells = vec![0.0; ((until - from) / step).ceil().max(1.0) as usize];
         let mut before = (from, 0.0);
-        for it in trace.standings.iter().filter(|it| it.at > from && it.at <= until) {
+        for it in trace.states.iter().filter(|it| it.at > from && it.at <= until) {
             let delivered = it.delivered as f64;
             if delivered <= before.1 {
                 continue;
@@ -246,9 +246,9 @@ impl Evidence {
 }
 
 /// The states between two times, each with the time until the next one.
-fn spans(trace: &Trace, from: f64, until: f64) -> Vec<(f64, &Standing)> {
-    let inside = |it: &&Standing| it.at >= from && it.at <= until && it.rtt > 0.0;
-    let lines: Vec<_> = trace.standings.iter().filter(inside).collect();
+fn spans(trace: &Trace, from: f64, until: f64) -> Vec<(f64, &SenderState)> {
+    let inside = |it: &&SenderState| it.at >= from && it.at <= until && it.rtt > 0.0;
+    let lines: Vec<_> = trace.states.iter().filter(inside).collect();
     let ends = lines.iter().skip(1).map(|it| it.at).chain([until]);
     lines.iter().zip(ends).map(|(it, end)| ((end - it.at).max(0.0), *it)).collect()
 }
@@ -283,7 +283,7 @@ fn spread(cells: &mut [f64], step: f64, (from, until): (f64, f64), bytes: f64) {
 
 /// The unused part of the rate that the congestion control allowed while nothing else was waited
 /// for.
-fn unused(trace: &Trace, spans: &[(f64, &Standing)]) -> f64 {
+fn unused(trace: &Trace, spans: &[(f64, &SenderState)]) -> f64 {
     let causes = ["source", "permission", "paused", "in_flight"];
     let mut waited: Vec<(f64, f64)> =
         causes.iter().filter_map(|cause| trace.waits.get(*cause)).flatten().copied().collect();

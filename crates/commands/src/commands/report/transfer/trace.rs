@@ -104,7 +104,7 @@ pub(super) struct Excuse {
 
 /// State of a sender at one report.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Standing {
+pub(super) struct SenderState {
     /// Seconds since the first event.
     pub(super) at: f64,
     pub(super) phase: String,
@@ -157,7 +157,7 @@ pub(super) struct Trace {
     pub(super) outstanding: Vec<(f64, f64)>,
     pub(super) held: Vec<(f64, f64)>,
     /// The state at each report.
-    pub(super) standings: Vec<Standing>,
+    pub(super) states: Vec<SenderState>,
     /// Times of the first and the last DATA packet.
     pub(super) data_times: Option<(f64, f64)>,
     /// Datagrams dropped because the socket's buffer was full.
@@ -428,7 +428,7 @@ impl Reader {
     fn standing(&mut self, at: f64, event: &Value) {
         let count = |field: &str| event[field].as_u64().unwrap_or_default();
         let seconds = |field: &str| event[field].as_f64().unwrap_or_default() * 1e-9;
-        self.trace.standings.push(Standing {
+        self.trace.states.push(SenderState {
             at,
             phase: event["phase"].as_str().unwrap_or_default().to_owned(),
             allowed: event["bytes_per_second"].as_f64().unwrap_or_default(),
