@@ -264,7 +264,7 @@ pub(crate) struct Receiving<'a, W> {
     /// Nothing is here. The first peer that connects gets an empty HAVE and buffers at once.
     sends_have_early: bool,
     /// That was done.
-    has_greeting: bool,
+    early_have_sent: bool,
     /// When everything is in place, another part of the program sends the verdict.
     verdict_sent_elsewhere: bool,
     /// File bytes that the user takes.
@@ -333,7 +333,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
             idle: stock,
             have_sent: false,
             sends_have_early: false,
-            has_greeting: false,
+            early_have_sent: false,
             verdict_sent_elsewhere: false,
             max_bytes: None,
             ask: Ask::Files,
@@ -433,7 +433,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
         let most = promised.unwrap_or(u64::MAX).min(self.max_bytes.unwrap_or(u64::MAX));
         self.disk.iter_mut().for_each(|disk| disk.limit(most));
         // Nothing is granted before HAVE was sent.
-        self.have_sent = std::mem::take(&mut self.has_greeting);
+        self.have_sent = std::mem::take(&mut self.early_have_sent);
         self.disk.iter_mut().for_each(SinkThread::begin);
         Ok(())
     }
@@ -567,7 +567,7 @@ impl<W: Writer> Application for Receiving<'_, W> {
         if std::mem::take(&mut self.sends_have_early) {
             end.tell(now, &self.request);
             self.idle.drain(..).for_each(|buffer| end.offer(now, buffer));
-            self.has_greeting = true;
+            self.early_have_sent = true;
         }
         if !self.must_finish_publishing(now) {
             let cancelled = self.session.is_cancelled();
