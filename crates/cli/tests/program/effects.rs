@@ -62,7 +62,7 @@ fn addresses_of_one_version_are_used_and_no_others() {
         }
         env.make_file("f", 10);
         let cp = |version| env.run(&[&["cp", version, "f", "netblt:///"], &TICKET[..]].concat());
-        cp(other).exits(1).says("no address to go to");
+        cp(other).exits(1).says("no usable address");
         cp(own).exits(0);
         assert_eq!(env.names("root"), ["f"]);
         stopped(server);
@@ -352,7 +352,7 @@ fn who_receives_has_a_name_and_addresses_of_one_version() {
             let name = ["--client", "a name of mine", "--overwrite", "always"];
             env.run(&[&["receive", &ticket, "to", version], &name[..]].concat())
         };
-        receive(other).exits(1).says("no address");
+        receive(other).exits(1).says("no usable address");
         receive(version).exits(0);
         sender.finish().exits(0);
     }
