@@ -255,15 +255,15 @@ fn mistakes_are_told() {
     let server = server(&env, &["--read-only", "--max-sessions", "3", "--memory", "64MiB"]);
     env.make_file("f", 10);
     env.make_file("root/f", 10);
-    ask(&env, &["cp", "f", "netblt:///f"]).exits(11).says("nothing may be changed");
-    ask(&env, &["rm", "netblt:///f"]).exits(11).says("nothing may be changed");
+    ask(&env, &["cp", "f", "netblt:///f"]).exits(11).says("no write permission");
+    ask(&env, &["rm", "netblt:///f"]).exits(11).says("no write permission");
     env.run(&["ls", "netblt:///"]).exits(1).says("NETBLT_TICKET");
     ask(&env, &["ls", "scp://host/"]).exits(1).says("netblt://HOST/PATH");
     let above = ask(&env, &["ls", "netblt:///../x"]).exits(1).says("'..'");
     above.says("\"../x\" is no path on a server");
     ask(&env, &["cp", "-n", "netblt:///f", "netblt:///g"]).exits(1).says("--dry-run");
-    ask(&env, &["cp", "netblt:///f", "netblt:///g"]).exits(11).says("nothing may be changed");
-    ask(&env, &["mv", "netblt:///f", "netblt:///g"]).exits(11).says("nothing may be changed");
+    ask(&env, &["cp", "netblt:///f", "netblt:///g"]).exits(11).says("no write permission");
+    ask(&env, &["mv", "netblt:///f", "netblt:///g"]).exits(11).says("no write permission");
     ask(&env, &["mv", "netblt:///f", "netblt://other/g"]).exits(1).says("another server");
     ask(&env, &["cp", "--atomic", "netblt:///f", "netblt:///g"]).exits(1).says("--atomic");
     ask(&env, &["cp", "netblt:///f", "host:g"]).exits(1).says("this machine");
@@ -302,7 +302,7 @@ fn who_may_only_write_sees_nothing() {
     let server = server(&env, &[&options[..], &metrics].concat());
     env.make_file("f", 10);
     ask(&env, &["cp", "f", "netblt:///f"]).exits(0);
-    ask(&env, &["ls", "netblt:///"]).exits(11).says("nothing may be read");
+    ask(&env, &["ls", "netblt:///"]).exits(11).says("no read permission");
     let asked = format!("127.0.0.1:{port}");
     let mut metrics = std::net::TcpStream::connect(asked).expect("connected");
     metrics.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("asked");
@@ -310,7 +310,7 @@ fn who_may_only_write_sees_nothing() {
     metrics.read_to_string(&mut counts).expect("answered");
     let line = "netblt_requests_total{request=\"receive\",verdict=\"done\"} 1";
     assert!(counts.contains(line), "{counts}");
-    ask(&env, &["cp", "netblt:///f", "g"]).exits(11).says("nothing may be read");
+    ask(&env, &["cp", "netblt:///f", "g"]).exits(11).says("no read permission");
     stopped(server);
 }
 
@@ -538,7 +538,7 @@ fn keys_let_people_in_and_say_what_they_may() {
     ask("theirs", &["cp", "f", &url("theirs")]).exits(0);
     assert_eq!(env.names("root"), ["inbox", "mine"]);
     assert_eq!(env.names("root/inbox"), ["theirs"]);
-    ask("theirs", &["ls", &url("")]).exits(11).says("nothing may be read");
+    ask("theirs", &["ls", &url("")]).exits(11).says("no read permission");
     ask("stranger", &["ls", &url("")]).exits(5).says("your key (-i) was rejected");
 
     // Who is taken off the list is let in no more, and who is put on it is.
