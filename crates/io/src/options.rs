@@ -99,9 +99,9 @@ pub struct Selection {
     /// Changes the permissions that the receiver is sent.
     pub modes: Option<Modes>,
     /// Not all of the one file, but this of it, for a receiver that expects that
-    /// ([`Server::put_range`] does this).
+    /// ([`Client::put_range`] does this).
     ///
-    /// [`Server::put_range`]: crate::serve::client::Server::put_range
+    /// [`Client::put_range`]: crate::serve::client::Client::put_range
     pub range: Option<FileRange>,
 }
 

@@ -1,5 +1,5 @@
 //! Static keys on disk: one's own ([`mod@file`]), those that a server lets in ([`authorized`]),
-//! and those of servers that were met before ([`known`]), by which they are called ([`meet`]). The
+//! and those of servers that were met before ([`known`]), by which they are called ([`tofu`]). The
 //! protocol's side of it is in `docs/protocol.md §4.8, §4.9`; the files' in `docs/guide/keys.md`.
 
 pub mod authorized;

@@ -1,7 +1,7 @@
 //! A server of files for many (`netblt serve`), and what its clients ask: one UDP port and one
 //! loop, each connection or branch of one a request (`docs/protocol.md §8.8`).
 //!
-//! [`serve()`] answers until it is stopped; [`remote`] asks.
+//! [`serve()`] answers until it is stopped; [`client`] asks.
 
 mod admission;
 mod audit;
