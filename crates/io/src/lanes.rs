@@ -1,4 +1,4 @@
-//! Over how many connections a transfer goes.
+//! The number of connections of a transfer.
 
 use netblt_proto::limits::MAX_LANES;
 

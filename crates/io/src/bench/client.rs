@@ -1,4 +1,4 @@
-//! The end that calls: one connection to a server, and one test.
+//! The client of `netblt bench`: one connection to a server, and one test.
 
 use std::ops::ControlFlow;
 

@@ -1,5 +1,5 @@
-//! Journals that this user's own program did not write here: sent under names that are netblt's
-//! own, or brought by an archive. None of them changes a file.
+//! Journals that this user's program did not write here: sent under netblt's own names, or unpacked
+//! from an archive. None of them changes a file.
 
 use std::fs;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};

@@ -1,4 +1,4 @@
-//! Moving a file to a name without taking anything from anybody.
+//! Moves a file to a name without replacing any other file.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;

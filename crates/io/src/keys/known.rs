@@ -1,11 +1,11 @@
-//! The public keys of servers that were met before, so that a changed one is noticed.
+//! The public keys of known servers, so that a changed key is noticed.
 //!
 //! ```text
 //! data.example:1998 netblt-x25519 <key>
 //! ```
 //!
-//! A server's key is believed the first time, unless it was given by another way, and never changes
-//! again without its user's doing.
+//! A server's key is trusted on first use, unless the user gave it, and is replaced only by the
+//! user.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};

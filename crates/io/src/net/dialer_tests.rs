@@ -1,4 +1,4 @@
-//! Tests of the dialer, with ends that talk through no socket at all.
+//! Tests of the dialer, with ends that exchange packets without sockets.
 
 use std::time::Duration;
 

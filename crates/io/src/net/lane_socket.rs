@@ -1,9 +1,9 @@
-//! Sockets of lanes (`docs/protocol.md §4.11`): each is one thread's own.
+//! Sockets of lanes (`docs/protocol.md §4.11`), one for each thread.
 //!
-//! The active end's have ports of their own. The passive end has one port, which a firewall lets
-//! in; so its lanes' sockets are bound to that and connected each to its peer, and the kernel gives
-//! every packet to the socket that is connected to where it came from. While such a socket is bound
-//! and not connected yet, a few packets of others may go astray, as packets may anywhere.
+//! Those of the active end have ports of their own. The passive end has one port, which a firewall
+//! lets in. Its lanes' sockets are bound to that port and each is connected to its peer, so the
+//! kernel delivers every packet to the socket that is connected to its source. While such a socket
+//! is bound and not yet connected, it may receive a few packets of other peers, which are lost.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -1,4 +1,4 @@
-//! Tests of the listener, with callers that talk through no socket at all.
+//! Tests of the listener, with clients that exchange packets without sockets.
 
 use std::time::Duration;
 

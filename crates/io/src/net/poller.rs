@@ -1,4 +1,4 @@
-//! Sleeping until a socket is ready, another thread calls, or a deadline passes.
+//! Waits until a socket is ready, another thread wakes it, or a deadline passes.
 //!
 //! One `ppoll` a wait: nanosecond timeouts, two descriptors, nothing to register. The kernel's
 //! habit of rounding a thread's timers up by 50 us is switched off while the loop runs, because a

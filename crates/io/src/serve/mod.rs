@@ -1,7 +1,7 @@
-//! A server of files for many (`netblt serve`), and what its clients ask: one UDP port and one
-//! loop, each connection or branch of one a request (`docs/protocol.md §8.8`).
+//! A file server for many clients (`netblt serve`), and its client: one UDP port and one event
+//! loop; each connection, or branch of a connection, carries one request (`docs/protocol.md §8.8`).
 //!
-//! [`serve()`] answers until it is stopped; [`client`] asks.
+//! [`serve()`] runs the server until it is stopped; [`client`] sends requests.
 
 mod admission;
 mod audit;
