@@ -579,7 +579,7 @@ mod tests {
             (denied(RequestErrorKind::Busy), false),
             (denied(RequestErrorKind::Failed), false),
             (TransferError::NotVerified(String::new()), false),
-            (TransferError::TransferError("x"), false),
+            (TransferError::Fault("x"), false),
         ] {
             assert_eq!(stays(&error), never, "{error:?}");
         }
