@@ -1,4 +1,4 @@
-//! An open connection: one link, one machine, and what keeps both alive or ends them
+//! An open connection: one codec, one machine, and the timers that keep both alive or close them
 //! (RFC 998 §5.2.3, §5.3; `docs/protocol.md §7`).
 
 mod address_validation;
@@ -36,17 +36,17 @@ use crate::wire_profile::Rules;
 
 /// Longest time between two packets of a living end (`docs/protocol.md §7.4`).
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// Nothing heard for this long: tell the client.
+/// Time without a packet after which the client gets [`Event::Silent`].
 const SILENT_AFTER: Duration = Duration::from_secs(3);
 
-/// Sender or receiver: what this end does with data.
+/// The machine of this end's role: sender or receiver.
 #[derive(Debug)]
 pub(crate) enum Machine {
     Sender(Box<Sender>),
     Receiver(Box<Receiver>),
 }
 
-/// How far the end is.
+/// The progress of the close.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Closing {
     No,
@@ -56,8 +56,8 @@ enum Closing {
         since: Instant,
         outcome: Reason,
     },
-    /// QUIT was sent, the last time `wait` before `next`; again then, unless `left` is 0 or it is
-    /// `until`.
+    /// QUIT was sent, the last time `wait` before `next`. It leaves again then, unless `left` is 0
+    /// or `until` is over.
     Quitting {
         reason: String,
         left: u8,
@@ -66,7 +66,7 @@ enum Closing {
         until: Instant,
         outcome: Reason,
     },
-    /// QUIT came; its repetitions are answered until then.
+    /// QUIT came; its repetitions are answered until `until` (draining, RFC 9000 §10.2.2).
     Leaving {
         until: Instant,
         reason: Reason,
@@ -84,7 +84,7 @@ pub(crate) struct Connection {
     death_timer: Duration,
     peer_death_timer: Duration,
     heard: Instant,
-    /// Nothing but its OPEN was heard.
+    /// Only the peer's OPEN has arrived.
     half_open: bool,
     sent: Instant,
     asked: Instant,
@@ -94,13 +94,13 @@ pub(crate) struct Connection {
     doubt: Option<Doubt>,
     echo: Option<Echo>,
     closing: Closing,
-    /// The peer would have another lane.
+    /// The peer has asked for another lane.
     lane_wanted: bool,
     outbox: Singles,
     branches: Option<Box<Branches>>,
 }
 
-/// What became of a datagram.
+/// The outcome of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handled {
     Authentic,
@@ -139,22 +139,23 @@ impl Connection {
         }
     }
 
-    /// The connection id that the peer puts into its packets, where the wire has one.
+    /// The connection id in packets to this end, where the wire has one.
     pub(crate) fn own_id(&self) -> Option<u32> {
         self.link.own_id()
     }
 
-    /// Whether a packet from there may be the peer's.
+    /// Whether a packet from this route may be the peer's.
     pub(crate) fn may_hear(&self, route: Route) -> bool {
         self.rules.moves || self.addresses.home().is_some_and(|home| home.peer == route.peer)
     }
 
-    /// Whether the peer was heard so lately that it must be taken for alive.
+    /// Whether a packet of the peer arrived so lately that it counts as alive.
     pub(crate) fn is_alive(&self, now: Instant) -> bool {
         now < self.heard + SILENT_AFTER
     }
 
-    /// Another one took the place of this connection: its peer is told once, if it can be.
+    /// Another connection has replaced this one: the ABORT for its peer, if the peer has an
+    /// address.
     pub(crate) fn supersede(&mut self, now: Instant) -> Option<(Route, Vec<u8>)> {
         let mut packet = Vec::new();
         self.link.put_abort(&mut packet, "another program with the same ticket took the place");
@@ -162,7 +163,7 @@ impl Connection {
         self.addresses.home().map(|home| (home, packet))
     }
 
-    /// A packet of this connection left before there was one.
+    /// A packet under this connection's keys left before the connection was open.
     pub(crate) fn on_sent_before(&mut self, at: Instant, number: PacketNumber, bytes: usize) {
         if let Machine::Sender(sender) = &mut self.machine {
             sender.on_other_sent(at, number, bytes);
@@ -207,7 +208,7 @@ impl Connection {
         }
     }
 
-    /// The peer's host refused the packet that began like this.
+    /// The peer's host refused the packet that begins with `quote` (ICMP).
     pub(crate) fn handle_unreachable(&mut self, now: Instant, quote: &[u8]) {
         let Some(number) = self.link.quoted(quote) else { return };
         self.refusals.on_refused(now, number);
@@ -216,7 +217,8 @@ impl Connection {
         }
     }
 
-    /// Nothing is left but to be told that the other end knows: if it is gone, that is no loss.
+    /// Whether the transfer is decided and only the last acknowledgement is missing: if the peer is
+    /// gone now, nothing is lost.
     pub(crate) fn is_settled(&self) -> bool {
         match &self.machine {
             Machine::Receiver(receiver) => receiver.is_settled(),
@@ -224,10 +226,10 @@ impl Connection {
         }
     }
 
-    /// An UNKNOWN: whoever is where the peer was does not know this connection.
+    /// An UNKNOWN: the program at the peer's address does not know this connection.
     pub(crate) fn handle_unknown(&mut self, now: Instant, route: Route, bytes: &[u8]) -> Handled {
         let from_home = self.addresses.home().is_some_and(|home| home.peer == route.peer);
-        // Of a branch that was not heard BRANCH may only be late (`docs/protocol.md §4.10`).
+        // On an unconfirmed branch BRANCH may only be late (`docs/protocol.md §4.10`).
         match self.link.unknown(bytes).filter(|_| from_home && !self.half_open) {
             Some(number) => {
                 self.refusals.on_unknown(now, number);
@@ -285,7 +287,7 @@ impl Connection {
         Handled::Authentic
     }
 
-    /// A packet that is not DATA, from a datagram of so many bytes.
+    /// A packet other than DATA, from a datagram of `bytes`.
     fn handle_other(
         &mut self,
         now: Instant,
@@ -293,7 +295,7 @@ impl Connection {
         bytes: usize,
         packet: Incoming,
     ) -> Taken {
-        // After QUIT the machine has given its buffers back: what it lacks says nothing any more.
+        // After QUIT the machine has given its buffers back, so missing data are no violation.
         let leaving = matches!(self.closing, Closing::Leaving { .. });
         match (packet, &mut self.machine) {
             (Incoming::NullAck(_) | Incoming::Control { .. } | Incoming::Done, _) if leaving => {
@@ -322,8 +324,8 @@ impl Connection {
                 }
                 Taken::Authentic
             }
-            // To where it was asked from, and to where the peer is or may be: a copy from elsewhere
-            // may have been ahead of it.
+            // To the address it came from, and to the validated address or the candidates: an
+            // attacker's copy may have arrived first.
             (Incoming::Challenge(token), _) => {
                 self.outbox.push(Single::Answer(token, route));
                 for other in self.addresses.also_answered(route) {
@@ -361,7 +363,7 @@ impl Connection {
         self.outbox.push(Single::QuitAck);
         if let Closing::No | Closing::Wanting { .. } | Closing::Quitting { .. } = self.closing {
             let until = now + self.quit_interval() * 2;
-            // Both may have seen the same: then each says what it saw.
+            // Both ends may have seen the same fault: then each reports its own outcome.
             let own = self.outcome_of_quit().filter(|outcome| *outcome != Reason::Quit);
             let reason = own.unwrap_or(Reason::PeerQuit(reason));
             self.closing = Closing::Leaving { until, reason };
@@ -390,7 +392,7 @@ impl Connection {
         self.watch_progress(now, before);
     }
 
-    /// Everything was said and heard. A receiver releases the sender from its dally (RFC 998 §5.3).
+    /// All is acknowledged. A receiver releases the sender from its dally (RFC 998 §5.3).
     fn finish(&mut self, now: Instant) {
         if let (Machine::Receiver(_), false) =
             (&self.machine, matches!(self.closing, Closing::Closed(_)))
@@ -421,7 +423,7 @@ impl Connection {
         }
     }
 
-    /// Whether one of the clients has given up.
+    /// Whether one of the clients has quit.
     pub(crate) fn is_closing(&self) -> bool {
         self.closing != Closing::No
     }
@@ -459,7 +461,8 @@ impl Connection {
         }
     }
 
-    /// Appends the next batch; answers where it goes, and the length of its datagrams but the last.
+    /// Appends the next batch. Returns its destination, and the length of all its datagrams but the
+    /// last.
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -490,8 +493,8 @@ impl Connection {
         segment.map(|segment| (home, segment))
     }
 
-    /// Single packets first. While nobody knows where the peer is, only CHALLENGEs and ANSWERs
-    /// leave; the others wait.
+    /// The outbox goes first. While no address is validated, only CHALLENGEs and ANSWERs leave; the
+    /// others wait.
     fn next_single(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<(Route, usize)> {
         let (home, start) = (self.addresses.home(), out.len());
         let (route, number) = match self.outbox.poll(home, self.doubt.as_ref(), &mut self.link, out)
@@ -510,7 +513,7 @@ impl Connection {
         self.sent = now;
         self.on_went(len, 1);
         if let Machine::Sender(sender) = &mut self.machine {
-            // Its number is of the same sequence: the sampler must know.
+            // It has a number of the same sequence, which the sampler must count.
             sender.on_other_sent(now, number, len);
         }
         Some((route, len))
@@ -532,7 +535,7 @@ impl Connection {
             Machine::Sender(sender) => sender.next_timeout(now),
             Machine::Receiver(receiver) => receiver.next_timeout(),
         };
-        // What is due to leave has nowhere to go: no reason to wake.
+        // Without a validated address nothing can leave, so there is no reason to wake.
         let machine = machine.filter(|at| home.is_some() || *at > now);
         let asks = self.rules.asks;
         earliest([
@@ -553,7 +556,7 @@ impl Connection {
         self.trace().note(now, || TraceEvent::Timer { timer });
     }
 
-    /// Where the machine's trace events wait.
+    /// The machine's trace events.
     pub(crate) fn trace(&mut self) -> &mut Recorder {
         match &mut self.machine {
             Machine::Sender(sender) => &mut sender.trace,

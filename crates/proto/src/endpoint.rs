@@ -1,4 +1,4 @@
-//! One end of a connection: opening, keys, one machine (sender or receiver), closing.
+//! One end of a connection: handshake, keys, one machine (sender or receiver), close.
 
 mod arrival;
 mod branches;
@@ -35,14 +35,14 @@ use crate::wire::packet::{End, Keepalive, Parameters, Verdict};
 use crate::wire::sealed::{self, Kind};
 use crate::wire_profile::Rules;
 
-/// Handshake packets waiting to leave at most: anyone can draw them, faster than they leave.
+/// Most handshake packets in the queue: any sender can provoke them, faster than they leave.
 const MAX_REPLIES: usize = 16;
 
-/// Those that only explain something.
+/// Handshake packets that only explain a refusal.
 pub(crate) const EXPLANATIONS: [u8; 3] =
     [Kind::Refused as u8, Kind::Unknown as u8, Kind::Key as u8];
 
-/// How this end came to be open.
+/// The handshake of this end.
 #[derive(Debug)]
 enum Opener {
     Active(Box<Active>),
@@ -60,17 +60,17 @@ pub struct Endpoint {
     rules: Rules,
     opener: Opener,
     connection: Option<Connection>,
-    /// Of the connection's peer.
+    /// The static key of the connection's peer.
     peer_key: Option<PublicKey>,
-    /// Its stem's id here, if the connection is a branch.
+    /// The local id of the connection that this one branched from, if it did.
     stem: Option<u32>,
-    /// Offered before there was anyone to grant them to.
+    /// Buffers offered before the connection was open.
     offered: Vec<Buffer>,
-    /// Told before there was anyone to tell.
+    /// HAVE bytes given before the connection was open.
     have: Option<Vec<u8>>,
-    /// Handshake packets waiting to leave.
+    /// Handshake packets to send.
     outbox: VecDeque<(Route, Vec<u8>)>,
-    /// The newest packet was one of them: now the connection has its turn.
+    /// The newest packet was a handshake packet: now it is the connection's turn.
     replied: bool,
     events: VecDeque<Event>,
     trace: TraceQueue,
@@ -108,7 +108,7 @@ impl Endpoint {
         Self::new(config, Opener::Passive(Box::new(passive)))
     }
 
-    /// An end that a door has opened by the packet `first`.
+    /// An end that a listener has opened; `first` is its first packet.
     pub(crate) fn served(
         config: Config,
         now: Instant,
@@ -160,18 +160,20 @@ impl Endpoint {
         self.connection.iter_mut().for_each(|connection| connection.end(now, end));
     }
 
-    /// Sender: what limits it so far, for `Stats::limit` of both ends (`docs/protocol.md §8.6`).
+    /// Sender: sets what limits the transfer so far, for `Stats::limit` of both ends
+    /// (`docs/protocol.md §8.6`).
     pub fn say_limit(&mut self, limit: u8) {
         self.connection.iter_mut().for_each(|connection| connection.say_limit(limit));
     }
 
-    /// Receiver, before the first [`Endpoint::offer`] of a connection of `sealed`: what is here
-    /// already, for the other client (`docs/protocol.md §8.7`). Of more than `MAX_HAVE_IN_ALL`
-    /// bytes nothing is said. No buffer is granted before the last of it is in the FIFO.
+    /// Receiver, before the first [`Endpoint::offer`] of a connection of `sealed`: sends the other
+    /// client a list of the data that are stored already (HAVE, `docs/protocol.md §8.7`). A list
+    /// longer than `MAX_HAVE_IN_ALL` bytes is not sent. No buffer is granted before the last of it
+    /// is in the FIFO.
     ///
-    /// An end that is told, and offered buffers, before [`Event::Opened`] grants them with its
-    /// first packet under keys, a round trip sooner (`docs/protocol.md §4.3`); but only to the
-    /// first peer.
+    /// An end that gets the list, and buffers, before [`Event::Opened`] grants them with its first
+    /// packet under keys, a round trip sooner (`docs/protocol.md §4.3`); but only to the first
+    /// peer.
     pub fn tell(&mut self, _now: Instant, have: &[u8]) {
         match &mut self.connection {
             Some(connection) => connection.tell(have, false),
@@ -190,14 +192,15 @@ impl Endpoint {
         self.take_trace();
     }
 
-    /// Receiver, after [`Event::Complete`] on `sealed`: everything is stored and judged.
+    /// Receiver, after [`Event::Complete`] on `sealed`: everything is stored and verified, with
+    /// this verdict.
     pub fn judge(&mut self, _now: Instant, verdict: Verdict) {
         let Some(connection) = &mut self.connection else { return };
         connection.judge(verdict);
     }
 
-    /// The client gives up; the other client is told why (QUIT), once if it may think that this is
-    /// open although nothing shows it yet.
+    /// The client gives up; QUIT has the reason for the other client. It leaves only once if the
+    /// peer may have the connection open while this end has not confirmed it.
     pub fn quit(&mut self, now: Instant, reason: &str) {
         match &mut self.connection {
             _ if self.closed => {}
@@ -209,8 +212,8 @@ impl Endpoint {
 
     // ---- inputs
 
-    /// The host said that the peer's port or host cannot be reached, about a packet of ours that
-    /// began with the bytes in `quote`: at least its clear header, or it is not believed.
+    /// An ICMP message says that the peer's port or host is unreachable. `quote` has the first
+    /// bytes of the refused packet; without its whole clear header it is ignored.
     pub fn handle_unreachable(&mut self, now: Instant, quote: &[u8]) {
         if let Some(connection) = &mut self.connection {
             connection.handle_unreachable(now, quote);
@@ -220,8 +223,8 @@ impl Endpoint {
         self.collect(now);
     }
 
-    /// Somebody on the way says that IP packets of at most `bytes` pass. It may be forged, so it is
-    /// only a reason to look (`docs/protocol.md §6.5`).
+    /// An ICMP message limits IP packets to `bytes`. It may be forged, so it only starts probes
+    /// (`docs/protocol.md §6.5`).
     pub fn handle_path_limit(&mut self, now: Instant, bytes: u32) {
         if let Some(Machine::Sender(sender)) = self.connection.as_mut().map(|c| &mut c.machine) {
             sender.handle_size_hint(now, bytes);
@@ -231,9 +234,8 @@ impl Endpoint {
         self.take_trace();
     }
 
-    /// This host itself refused to send datagrams of `bytes`; it sends IP packets of at most
-    /// `limit`, if it said so. Whether that can be helped: smaller ones are sent from now on. If
-    /// not, the datagrams are such as cannot be smaller.
+    /// This host refused to send datagrams of `bytes`; it sends IP packets of at most `limit`, if
+    /// known. True: smaller ones are sent from now on. False: these datagrams cannot be smaller.
     pub fn handle_oversize(&mut self, now: Instant, bytes: u32, limit: Option<u32>) -> bool {
         let machine = self.connection.as_mut().map(|c| &mut c.machine);
         let helped = match (machine, &mut self.opener) {
@@ -288,7 +290,7 @@ impl Endpoint {
                 Hear::News => {}
                 Hear::Opened(opened, first) => self.open(now, route, *opened, first, reception),
             },
-            // One client has given up: this end does not begin anew.
+            // One client has quit: this end opens no other connection.
             Opener::Passive(_) if closing => return Handled::Dropped,
             Opener::Passive(passive) => {
                 let standing = self.connection.as_ref().map(|connection| Standing {
@@ -320,8 +322,8 @@ impl Endpoint {
         Handled::Authentic
     }
 
-    /// Queues a handshake packet. In a flood a mere explanation is dropped, and anything else takes
-    /// the place of the oldest: a true peer asks again.
+    /// Queues a handshake packet. When the queue is full, a packet that only explains is dropped,
+    /// and any other replaces the oldest: a true peer sends again.
     fn reply(&mut self, to: Route, packet: Vec<u8>) {
         if self.outbox.len() >= MAX_REPLIES {
             if matches!(packet.get(3), Some(kind) if EXPLANATIONS.contains(kind)) {
@@ -332,8 +334,8 @@ impl Endpoint {
         self.outbox.push_back((to, packet));
     }
 
-    /// A connection is open. One that stood before is over; `first` is the packet that confirmed
-    /// this one, and its first.
+    /// A connection is open and replaces one that was open before. `first` is the packet that
+    /// confirmed it.
     fn open(
         &mut self,
         now: Instant,
@@ -393,8 +395,8 @@ impl Endpoint {
         if self.steering != Steering::default() {
             self.apply(now, &mut connection, None);
         }
-        // Before the first packet is obeyed: it may end the connection, which then gives back
-        // what it was given; or be data for what was granted with RESPONSE.
+        // Before the first packet is handled: it may close the connection, which then returns its
+        // buffers; or be data for a buffer granted with RESPONSE.
         self.hand_over(now, &mut connection, opened.greeted);
         if let Some(bytes) = first {
             connection.handle_datagram(now, route, bytes, reception);
@@ -402,7 +404,7 @@ impl Endpoint {
         self.connection = Some(connection);
     }
 
-    /// The connection that stood before is over.
+    /// Closes the connection that was open before.
     fn end_old(&mut self, now: Instant) {
         if let Some(mut old) = self.connection.take() {
             let told = old.supersede(now);
@@ -412,7 +414,7 @@ impl Endpoint {
         }
     }
 
-    /// Reports the opening to the client and to the trace.
+    /// Reports the open connection to the client and the trace.
     fn announce(
         &mut self,
         now: Instant,
@@ -445,7 +447,8 @@ impl Endpoint {
         }
     }
 
-    /// What the client gave before there was a connection; some of it was said at `greeted`.
+    /// Passes on what the client gave before the connection was open; a part may have left as early
+    /// control at `greeted`.
     fn hand_over(
         &mut self,
         now: Instant,
@@ -477,7 +480,7 @@ impl Endpoint {
         self.collect(now);
     }
 
-    /// Takes over what the connection has to say, and its end if it has one.
+    /// Collects the events of the connection, and its close.
     fn collect(&mut self, now: Instant) {
         self.take_trace();
         let Some(connection) = &mut self.connection else { return };
@@ -496,7 +499,7 @@ impl Endpoint {
         }
     }
 
-    /// What comes too late goes back before the end is told, after which a client hears nothing.
+    /// Late buffers are returned before [`Event::Closed`], which is the last event.
     fn hand_back(&mut self, event: Event) {
         let end = self.events.iter().rposition(|event| matches!(event, Event::Closed(_)));
         self.events.insert(end.unwrap_or(self.events.len()), event);
@@ -524,13 +527,14 @@ impl Endpoint {
         Some(Transmit { to: route.peer, local: route.local, ecn, segment, len })
     }
 
-    /// Whether this end sends data, and less of them where packets arrive marked.
+    /// Whether this end sends data under a rate law that responds to ECN marks.
     fn answers_marks(&self) -> bool {
         let machine = self.connection.as_ref().map(|connection| &connection.machine);
         matches!(machine, Some(Machine::Sender(sender)) if sender.answers_marks())
     }
 
-    /// Replies and the connection take turns, so that a flood of OPENs does not silence it.
+    /// Handshake packets and the connection take turns, so that a flood of OPENs does not starve
+    /// it.
     fn next_batch(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<(Route, usize)> {
         if !std::mem::take(&mut self.replied)
             && let Some(next) = self.next_reply(batch)
@@ -549,8 +553,8 @@ impl Endpoint {
 
     fn next_of_connection(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<(Route, usize)> {
         if let Some(connection) = &mut self.connection {
-            // A full buffer is still with the client: its next offer will ride with the OK
-            // (RFC 1030).
+            // A full buffer is still with the client: its next offer will share a packet with the
+            // OK (RFC 1030).
             if self.events.iter().any(|e| matches!(e, Event::Filled(..))) {
                 return None;
             }
@@ -575,8 +579,7 @@ impl Endpoint {
         self.trace.pop()
     }
 
-    /// When `handle_timeout` is due, or `poll_transmit` has something to say; `now` is the
-    /// present.
+    /// When `handle_timeout` is due, or `poll_transmit` has a packet; `now` is the present.
     pub fn next_timeout(&self, now: Instant) -> Option<Instant> {
         if !self.outbox.is_empty() {
             return Some(now);

@@ -1,4 +1,4 @@
-//! A connection whose peer has not shown that it hears (`rfc998`, `docs/protocol.md §2.3`).
+//! Address validation of a connection on `rfc998` (RFC 9000 §8.1, `docs/protocol.md §2.3`).
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use crate::time::Instant;
 use crate::wire::packet::Keepalive;
 use crate::wire::rfc998::HEADER_BYTES;
 
-/// How long the answer to an OPEN that gives the number back is waited for at first.
+/// First interval at which the OPEN that returns the number is repeated.
 const ECHO_AGAIN: Duration = Duration::from_millis(500);
 
-/// The OPEN that gives the passive end's number back.
+/// The OPEN that returns the passive end's number.
 #[derive(Debug)]
 pub(super) struct Echo {
     /// The passive end's number.
     proof: u32,
     packet: Vec<u8>,
-    /// Something else came from there since.
+    /// Another packet came from there since.
     answered: bool,
-    /// When it leaves again, until a RESPONSE tells no number.
+    /// When it leaves next, until a RESPONSE without a number comes.
     next: Option<Instant>,
     wait: Duration,
 }
@@ -34,8 +34,8 @@ impl Echo {
 }
 
 impl Connection {
-    /// Nobody knows whether the peer is where its packets seem to come from: from there came `came`
-    /// bytes in one packet. `seed` was never used before.
+    /// The peer's address is not validated: `received` bytes came from it in one packet. `seed`
+    /// must never have been used before.
     pub(crate) fn be_in_doubt(&mut self, came: usize, mut doubt: Doubt, seed: u64) {
         doubt.on_came(came);
         if let Machine::Sender(sender) = &mut self.machine {
@@ -46,17 +46,17 @@ impl Connection {
         self.allow();
     }
 
-    /// Whether nothing was heard of the peer but its OPEN.
+    /// Whether only the peer's OPEN has arrived.
     pub(crate) fn is_half_open(&self) -> bool {
         self.half_open
     }
 
-    /// The peer opens it anew: it was started again before it said anything else.
+    /// The peer opens the connection again: it was restarted before it sent anything else.
     pub(crate) fn opens_again(&mut self, now: Instant) {
         (self.heard, self.asked) = (now, now);
     }
 
-    /// The peer hears what is sent to it.
+    /// The peer's address is validated.
     pub(crate) fn trust(&mut self) {
         self.half_open = false;
         if self.doubt.take().is_some()
@@ -67,7 +67,7 @@ impl Connection {
         self.allow();
     }
 
-    /// A datagram of so many bytes came from where the peer seems to be.
+    /// A datagram of `bytes` came from the peer's address.
     pub(crate) fn on_came(&mut self, bytes: usize) {
         if let Some(doubt) = &mut self.doubt {
             doubt.on_came(bytes);
@@ -78,9 +78,10 @@ impl Connection {
         }
     }
 
-    /// A KEEPALIVE leaves, unless that would take room from what matters more: messages that wait
-    /// to be acknowledged are repeated, which is as good a sign, and two packets at once are more
-    /// than some hosts can take; and what waits for room gets half of it. None waits for room.
+    /// Queues a KEEPALIVE, unless the amplification limit is better spent. Unacknowledged messages
+    /// are repeated, which shows as well that this end lives, and some hosts cannot take two
+    /// packets at once. Packets that wait for room get at least half of it. A KEEPALIVE itself does
+    /// not wait for room.
     pub(crate) fn push_keepalive(&mut self, keepalive: Keepalive) {
         let may = match (&mut self.doubt, &self.machine) {
             (None, _) => true,
@@ -95,7 +96,7 @@ impl Connection {
         }
     }
 
-    /// Whether a datagram of so many bytes may go there; it is counted then.
+    /// Whether a datagram of `bytes` may be sent; if so it is counted.
     pub(crate) fn may_go(&mut self, bytes: usize) -> bool {
         let Some(doubt) = &mut self.doubt else { return true };
         let may = doubt.allows(bytes);
@@ -105,7 +106,7 @@ impl Connection {
         may
     }
 
-    /// Datagrams went there.
+    /// Counts sent datagrams.
     pub(super) fn on_went(&mut self, bytes: usize, packets: usize) {
         if let Some(doubt) = &mut self.doubt {
             doubt.on_went(bytes, packets);
@@ -113,7 +114,7 @@ impl Connection {
         }
     }
 
-    /// What the peer said was handled: it may have known what it could only guess.
+    /// Evaluates the coins that the peer's packets guessed.
     pub(super) fn on_called(&mut self) {
         let Some(doubt) = &mut self.doubt else { return };
         let Machine::Sender(sender) = &mut self.machine else { return };
@@ -131,15 +132,15 @@ impl Connection {
         }
     }
 
-    /// The passive end doubts this one: `packet`, with its number in it, shows it that it is heard.
+    /// The passive end has not validated this address: `packet` returns its number.
     pub(crate) fn echo(&mut self, now: Instant, (proof, packet): (u32, Vec<u8>)) {
         let (next, wait) = (Some(now), ECHO_AGAIN);
         self.echo = Some(Echo { proof, packet, answered: false, next, wait });
     }
 
-    /// The passive end sent another RESPONSE. It doubts no more if that asks for no proof, and was
-    /// started again if it asks for another one, then or later. That one knows nothing of what the
-    /// one before it heard, if that said anything.
+    /// The passive end sent another RESPONSE. Without a number in it the address is validated. With
+    /// another number the passive end was restarted, and has lost the connection if it had sent
+    /// anything.
     pub(crate) fn on_response(&mut self, now: Instant, echo: Option<(u32, Vec<u8>)>) {
         let settled = self.is_settled();
         let Some(shown) = &mut self.echo else { return };
@@ -147,7 +148,7 @@ impl Connection {
             None => shown.next = None,
             Some((proof, _)) if proof == shown.proof => {}
             Some(echo) if !shown.answered => self.echo(now, echo),
-            // Who has a verdict needs nobody any more.
+            // An end that has the verdict does not need its peer.
             Some(_) if settled => {}
             Some(_) => {
                 self.echo = None;
@@ -156,14 +157,14 @@ impl Connection {
         }
     }
 
-    /// The passive end said something else.
+    /// The passive end sent another packet.
     pub(super) fn on_answer(&mut self) {
         if let Some(echo) = &mut self.echo {
             echo.answered = true;
         }
     }
 
-    /// Appends the OPEN that is due; answers its length. Twice as long apart each time.
+    /// Appends the OPEN if it is due and returns its length. The interval doubles each time.
     pub(super) fn poll_echo(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
         let echo = self.echo.as_mut().filter(|echo| echo.next.is_some_and(|at| at <= now))?;
         echo.next = Some(now + echo.wait);
@@ -172,7 +173,7 @@ impl Connection {
         Some(echo.packet.len())
     }
 
-    /// Tells the machine how much it may say.
+    /// Updates the machine's limit.
     fn allow(&mut self) {
         match &mut self.machine {
             Machine::Sender(sender) => {

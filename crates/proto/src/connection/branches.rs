@@ -1,4 +1,5 @@
-//! What a connection knows of those that branch from it (`docs/protocol.md §4.10`).
+//! Branches of a connection: connections opened from it without a handshake (`docs/protocol.md
+//! §4.10`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,38 +14,38 @@ use crate::time::{Instant, earliest};
 use crate::wire::packet::Parameters;
 use crate::wire::sealed::{Branch, Offer};
 
-/// BRANCHes that wait at either end at once; what is beyond comes again or is not made.
+/// Most pending BRANCHes at either end; a further one is repeated by the peer, or not made.
 pub(crate) const MAX_WAITING: usize = 64;
-/// A number is at most so far above the highest that was taken: each costs a step of the chain.
+/// How far a number may be above the highest used one: each costs a step of the key chain.
 const MAX_AHEAD: u64 = 2 * MAX_WAITING as u64;
-/// Numbers that were passed over and may still come; beyond, the oldest go.
+/// Most skipped numbers that may still come; beyond that the oldest are dropped.
 const MAX_PASSED: usize = 2 * MAX_WAITING;
-/// How long an answer to BRANCH is waited for at first, and at most before it is said again: after
-/// an outage that the branch outlives it is to be heard of soon.
+/// First and longest interval at which BRANCH is repeated: after an outage that the branch survives
+/// it must arrive soon.
 const SHORTEST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// It is said for as long as the branch lives that nothing is heard of, and no longer than this.
+/// BRANCH is repeated as long as the unconfirmed branch lives, and no longer than this.
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// The branches of a connection.
 #[derive(Debug)]
 pub(crate) struct Branches {
-    /// What the connection settled: no branch has anything looser.
+    /// The negotiated parameters: those of branches are no looser.
     settled: Offer,
-    /// Round trip of the opening, if it was measured, and the longest that it may have been.
+    /// Round trip of the handshake, if measured, and its upper bound.
     pub(crate) rtts: (Option<Duration>, Option<Duration>),
     side: Side,
 }
 
 #[derive(Debug)]
 enum Side {
-    /// The keys of the next number, and the branches of which no packet has come.
+    /// The keys of the next number, and the unconfirmed branches.
     Active { chain: Chain, next: u64, waiting: Vec<Waiting> },
-    /// The keys of numbers that were not taken, and the branches that the client has not.
+    /// The unused keys, and the branches that the client has not taken.
     Passive { untaken: Untaken, come: VecDeque<(Branch, ChainKeys)> },
 }
 
-/// A BRANCH of which nothing was heard.
+/// A BRANCH that is not confirmed by a packet on the branch.
 #[derive(Debug)]
 struct Waiting {
     branch: Branch,
@@ -54,16 +55,16 @@ struct Waiting {
     until: Instant,
 }
 
-/// The keys of the numbers that were not taken: each is given out once, and forgotten.
+/// The keys of unused numbers: each is given out once and deleted.
 #[derive(Debug)]
 struct Untaken {
     chain: Chain,
     highest: u64,
-    /// Those below the highest.
+    /// Unused numbers below the highest.
     passed: BTreeMap<u64, ChainKeys>,
 }
 
-/// A number that no active end has come to.
+/// A number that no active end can have reached.
 #[derive(Debug, PartialEq, Eq)]
 struct TooFar;
 
@@ -72,7 +73,7 @@ impl Untaken {
         Self { chain, highest: 0, passed: BTreeMap::new() }
     }
 
-    /// The keys of this number, if it was not taken and is not too old.
+    /// The keys of this number, if it is unused and not too old.
     fn take(&mut self, number: u64) -> Result<Option<ChainKeys>, TooFar> {
         if number.saturating_sub(self.highest) > MAX_AHEAD {
             return Err(TooFar);
@@ -90,7 +91,8 @@ impl Untaken {
 }
 
 impl Branches {
-    /// None yet, of a connection that settled this. Its active end makes them.
+    /// No branches yet, of a connection with these negotiated parameters. Its active end makes
+    /// them.
     pub(crate) fn of(
         chain: Chain,
         active: bool,
@@ -104,12 +106,12 @@ impl Branches {
         Self { settled, rtts, side }
     }
 
-    /// What the connection settled.
+    /// The negotiated parameters of the connection.
     pub(crate) fn settled(&self) -> &Offer {
         &self.settled
     }
 
-    /// Whether there is nothing in it that is looser than what was settled.
+    /// Whether no parameter is looser than the negotiated one.
     fn holds(&self, offer: &Offer) -> bool {
         let (of, most) = (&offer.parameters, &self.settled.parameters);
         offer.ciphers == self.settled.ciphers
@@ -121,7 +123,7 @@ impl Branches {
             && of.max_outstanding <= most.max_outstanding
     }
 
-    /// What is wanted, as far as it was settled.
+    /// The wanted parameters, limited to the negotiated ones.
     fn within(&self, wanted: Offer) -> Offer {
         let (of, most) = (wanted.parameters, &self.settled.parameters);
         let mut parameters = Parameters {
@@ -136,7 +138,7 @@ impl Branches {
         Offer { parameters, ciphers: self.settled.ciphers, table_bytes }
     }
 
-    /// The next one that was told of here (passive end).
+    /// The next branch that the peer announced (passive end).
     pub(crate) fn take_come(&mut self) -> Option<(Branch, ChainKeys)> {
         match &mut self.side {
             Side::Active { .. } => None,
@@ -153,18 +155,18 @@ impl Branches {
 }
 
 impl Connection {
-    /// From now on connections may branch from this one.
+    /// Allows connections to branch from this one.
     pub(crate) fn let_branch(&mut self, branches: Branches) {
         self.branches = Some(Box::new(branches));
     }
 
-    /// Its branches, if there may be any now.
+    /// Its branches, if it may have any now.
     pub(crate) fn branches(&mut self) -> Option<&mut Branches> {
         self.branches.as_deref_mut().filter(|_| self.closing == Closing::No)
     }
 
-    /// The active end makes a branch with as much of what is wanted as was settled: BRANCH
-    /// announces it next.
+    /// The active end makes a branch with the wanted parameters, limited to the negotiated ones.
+    /// BRANCH announces it next.
     pub(crate) fn make_branch(
         &mut self,
         now: Instant,
@@ -188,19 +190,19 @@ impl Connection {
         Some((branch, keys))
     }
 
-    /// The cipher of its packets, where they have one.
+    /// The cipher of its packets, if encrypted.
     pub(crate) fn cipher(&self) -> Option<Cipher> {
         self.link.cipher()
     }
 
-    /// Something was heard of the branch with this id.
+    /// A packet of the branch with this id arrived.
     pub(crate) fn on_branch_heard(&mut self, id: u32) {
         if let Some(Side::Active { waiting, .. }) = self.branches.as_mut().map(|of| &mut of.side) {
             waiting.retain(|of| of.id != id);
         }
     }
 
-    /// The stem of this branch has closed: nothing tells the peer of the branch any more.
+    /// The connection that this one branched from has closed, so BRANCH leaves no more.
     pub(crate) fn on_stem_closed(&mut self, now: Instant, reason: &Reason) {
         if self.half_open {
             self.outbox.clear();
@@ -208,7 +210,7 @@ impl Connection {
         }
     }
 
-    /// Says the BRANCHes that are due.
+    /// Queues the BRANCHes that are due.
     pub(super) fn tick_branches(&mut self, now: Instant) {
         let Some(Side::Active { waiting, .. }) = self.branches.as_mut().map(|of| &mut of.side)
         else {
@@ -222,7 +224,8 @@ impl Connection {
         waiting.retain(|of| of.next < of.until);
     }
 
-    /// A BRANCH: taken if there may be one, it is new, and nothing in it is looser than it may be.
+    /// A BRANCH: accepted if branches are allowed, its number is new, and no parameter is looser
+    /// than negotiated.
     pub(super) fn handle_branch(&mut self, branch: Branch) -> Taken {
         let Some(branches) = self.branches.as_mut().filter(|_| self.closing == Closing::No) else {
             return Taken::Dropped;

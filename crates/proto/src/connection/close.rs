@@ -1,4 +1,4 @@
-//! A client's QUIT (RFC 998 §5.3.2; `docs/protocol.md §7.3`): when it leaves, and how often.
+//! Closing by QUIT (RFC 998 §5.3.2; `docs/protocol.md §7.3`): when QUIT leaves, and how often.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::api::Reason;
 use crate::time::Instant;
 use crate::trace::Timer;
 
-/// QUIT is sent this often at most (`sealed`).
+/// Most QUITs (`sealed`).
 const QUIT_TRIES: u8 = 5;
-/// The most between two QUITs that are repeated until the death timer (`rfc998`).
+/// Longest time between two QUITs, which are repeated until the death timer (`rfc998`).
 const LONGEST_QUIT_INTERVAL: Duration = Duration::from_secs(5);
-/// A peer that is silent for so long is in the middle of no buffer.
+/// A peer that is silent for this long is in the middle of no buffer.
 const QUIT_ANYWAY: Duration = Duration::from_secs(1);
 /// Bounds of the time between two QUITs, and of the dally after one came.
 const QUIT_INTERVAL: (Duration, Duration) =
@@ -38,8 +38,7 @@ impl Connection {
         self.tick_wanting(now);
     }
 
-    /// The client has no use for it any more: the peer is told once, and nobody waits for the
-    /// answer.
+    /// The client drops the connection: QUIT leaves once, without waiting for QUITACK.
     pub(crate) fn forget(&mut self, now: Instant, reason: &str) {
         if !matches!(self.closing, Closing::Closed(_)) {
             self.outbox.push(Single::Quit(reason.to_owned()));
@@ -47,19 +46,19 @@ impl Connection {
         }
     }
 
-    /// The machine gives up, which ends so; the other end is told why (QUIT), and at once.
+    /// This end gives up with this outcome: QUIT with the reason leaves at once.
     pub(super) fn quit_with(&mut self, now: Instant, reason: &str, outcome: Reason) {
         self.begin_quitting(now, reason.to_owned(), outcome);
     }
 
-    /// QUIT was said and heard, or need not be. Whoever gave up, an end that has everything by now
-    /// has finished all the same, unless its own client stopped it (`docs/protocol.md §7.3`).
+    /// The QUIT exchange is over. An end that has everything by now has finished, whichever end
+    /// gave up, unless its own client stopped it (`docs/protocol.md §7.3`).
     pub(super) fn leave(&mut self, now: Instant, reason: Reason) {
         let finished = reason != Reason::Quit && self.is_settled();
         self.close(now, if finished { Reason::Finished } else { reason });
     }
 
-    /// How it will end, if this end has given up.
+    /// The outcome, if this end has given up.
     pub(super) fn outcome_of_quit(&self) -> Option<Reason> {
         match &self.closing {
             Closing::Wanting { outcome, .. } | Closing::Quitting { outcome, .. } => {
@@ -69,7 +68,7 @@ impl Connection {
         }
     }
 
-    /// When a wish to quit waits no longer for the end of a buffer, with a peer that is silent.
+    /// When a pending QUIT leaves although a buffer is under way, if the peer is silent.
     pub(super) fn wanting_deadline(&self) -> Option<Instant> {
         match &self.closing {
             Closing::Wanting { since, .. } => Some(self.heard.max(*since) + QUIT_ANYWAY),
@@ -77,7 +76,7 @@ impl Connection {
         }
     }
 
-    /// A wish to quit becomes a QUIT as soon as no buffer is under way.
+    /// Sends a pending QUIT as soon as no buffer is under way.
     pub(super) fn tick_wanting(&mut self, now: Instant) {
         let Closing::Wanting { reason, outcome, .. } = &self.closing else { return };
         let between = !self.rules.to_the_letter

@@ -1,4 +1,4 @@
-//! Packets of buffers: only a receiver takes them, and not once its client has left.
+//! Packets of buffers: only a receiver takes them, and only before QUIT.
 
 use super::{Closing, Connection, Machine};
 use crate::api::Reception;

@@ -1,13 +1,13 @@
-//! The packet that a receiver expects next, past everything that other packets may mean
-//! (`receiver/predicted.rs`).
+//! Header prediction (Jacobson): the fast path for the packet that a receiver expects next
+//! (`receiver/header_prediction.rs`).
 
 use super::{Closing, Connection, Machine};
 use crate::api::{Reception, Route};
 use crate::time::Instant;
 
 impl Connection {
-    /// Takes a datagram if it is the one that was predicted. False: it goes the usual way, and
-    /// nothing has changed.
+    /// Handles a datagram if it is the predicted one. False: nothing has changed, and it takes the
+    /// slow path.
     pub(crate) fn take_predicted(
         &mut self,
         now: Instant,

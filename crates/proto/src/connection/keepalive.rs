@@ -1,4 +1,5 @@
-//! Whether the peer is there, and that it hears of this end (`docs/protocol.md §7.4`).
+//! Keep-alive: probes of a silent peer, and KEEPALIVEs that show it that this end lives
+//! (`docs/protocol.md §7.4`).
 
 use std::time::Duration;
 
@@ -8,9 +9,9 @@ use crate::time::Instant;
 use crate::trace::{Timer, TraceEvent};
 use crate::wire::packet::Keepalive;
 
-/// Nothing heard for this long: ask.
+/// Time without a packet after which a silent peer is probed.
 const ASK_AFTER: Duration = Duration::from_millis(1500);
-/// The same while whoever is there seems not to know this connection.
+/// The same after UNKNOWN has come.
 const DOUBT_AFTER: Duration = Duration::from_millis(400);
 
 impl Connection {
@@ -46,7 +47,7 @@ impl Connection {
             }
         }
         if self.sent + self.keepalive_interval() <= now {
-            // It may not leave at once.
+            // Set here too, since the KEEPALIVE may not leave at once.
             self.sent = now;
             self.note_timer(now, Timer::Keepalive);
             self.push_keepalive(Keepalive::default());

@@ -1,4 +1,4 @@
-//! What an open connection is to its lanes (`docs/protocol.md §4.11, §6.11`).
+//! Access of lanes to an open connection (`docs/protocol.md §4.11, §6.11`).
 
 use super::{Connection, Machine};
 use crate::api::Route;
@@ -7,24 +7,24 @@ use crate::crypto::exporter::ChainKeys;
 use crate::sender::Sender;
 
 impl Connection {
-    /// The link of a branch or lane with these keys, at its active end or the other one. To be made
-    /// once with each.
+    /// The codec of a branch or lane with these keys, at its active or passive end. It must be made
+    /// once for each.
     pub(crate) fn link_of(&self, keys: &ChainKeys, active: bool) -> Option<Link> {
         let (out, into) = keys.seen_from(active);
         Some(Link::sealed(keys.id, keys.id, self.link.cipher()?, out, into))
     }
 
-    /// Whether the peer has said since this was asked last that it would have another lane.
+    /// Whether the peer has asked for another lane since the last call.
     pub(crate) fn take_lane_wanted(&mut self) -> bool {
         std::mem::take(&mut self.lane_wanted)
     }
 
-    /// Where the peer is known to hear this end.
+    /// The peer's validated address.
     pub(crate) fn home(&self) -> Option<Route> {
         self.addresses.home()
     }
 
-    /// Its machine, if that sends.
+    /// Its sender, if it has one.
     pub(crate) fn sender(&self) -> Option<&Sender> {
         match &self.machine {
             Machine::Sender(sender) => Some(sender),
@@ -32,7 +32,7 @@ impl Connection {
         }
     }
 
-    /// The same, to be told something.
+    /// The same, mutable.
     pub(crate) fn sender_mut(&mut self) -> Option<&mut Sender> {
         match &mut self.machine {
             Machine::Sender(sender) => Some(sender),

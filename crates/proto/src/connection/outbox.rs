@@ -1,5 +1,5 @@
-//! Packets that leave one by one, and have their numbers only when they do: those that wait for an
-//! address must not hold back the others.
+//! Packets outside data and control. They get their packet numbers when they leave: those that wait
+//! for a validated address must not delay the others.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::wire::packet::Keepalive;
 use crate::wire::rfc998;
 use crate::wire::sealed::{Branch, Token};
 
-/// Packets waiting at most: the peer draws them, and the way out may be blocked.
+/// Most packets in the outbox: the peer can provoke them, and none may be able to leave.
 const MAX_WAITING: usize = 64;
 
 /// A packet that is neither data nor control.
@@ -23,7 +23,7 @@ pub(super) enum Single {
     QuitAck,
     Abort(&'static str),
     Done,
-    /// It goes to where it was asked from, wherever the peer is.
+    /// It goes to the address that the CHALLENGE came from.
     Answer(Token, Route),
     Branch(Box<Branch>),
 }
@@ -36,7 +36,7 @@ impl Single {
         }
     }
 
-    /// The most bytes it has on `rfc998`.
+    /// Its most bytes on `rfc998`.
     fn most_plain_bytes(&self) -> usize {
         let text = match self {
             Self::Quit(reason) => reason.len().min(MAX_REASON) + 4,
@@ -60,7 +60,7 @@ impl Single {
     }
 }
 
-/// Those that wait to leave.
+/// The packets that wait to leave.
 #[derive(Debug, Default)]
 pub(super) struct Singles(VecDeque<Single>);
 
@@ -71,7 +71,7 @@ impl Singles {
         }
     }
 
-    /// Nothing of it is to leave.
+    /// Drops all of them.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
@@ -83,12 +83,12 @@ impl Singles {
         })
     }
 
-    /// Whether one can leave.
+    /// Whether a packet can leave.
     pub(super) fn is_ready(&self, home: Option<Route>, doubt: Option<&Doubt>) -> bool {
         self.ready(home, doubt).is_some()
     }
 
-    /// Appends the next that can leave; answers where to, and its number.
+    /// Appends the next packet that can leave. Returns its destination and number.
     pub(super) fn poll(
         &mut self,
         home: Option<Route>,

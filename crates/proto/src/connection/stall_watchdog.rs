@@ -1,5 +1,6 @@
-//! Whether a peer that is heard gets anywhere (`docs/protocol.md §7.6`): a path that carries only
-//! small packets, or a peer that answers and stores nothing, would else hold a client for ever.
+//! Closes a connection whose peer answers while the transfer makes no progress (`docs/protocol.md
+//! §7.6`). Otherwise a path that carries only small packets, or a peer that answers and stores
+//! nothing, would hold a client for ever.
 
 use std::time::Duration;
 
@@ -9,31 +10,34 @@ use crate::negotiated::Underway;
 use crate::time::Instant;
 use crate::trace::Timer;
 
-/// A standstill is at least so long, however short the death timer: what was lost in an outage is
-/// repeated, and sizes of packets are tried, some seconds apart.
+/// Shortest stall, however short the death timer: after an outage, repetitions and probes of the
+/// packet size are some seconds apart.
 const SHORTEST: Duration = Duration::from_secs(10);
-/// So few tries may all have been lost on a path that lives; then it is at least so long.
+/// Up to this many attempts may all have been lost on a working path; then a stall is at least this
+/// long.
 const FEW: (u64, Duration) = (8, Duration::from_secs(60));
-/// And so many round trips.
+/// A stall is at least this many round trips,
 const ROUND_TRIPS: u32 = 16;
-/// And so many times what the last acknowledgement took.
+/// this many times the delay of the last acknowledgement,
 const ANSWERS: u32 = 2;
-/// And so many burst intervals: a rate may be one packet a minute.
+/// and this many burst intervals: a rate may be one packet a minute.
 const INTERVALS: u32 = 32;
 
-/// Watches one thing that must move on.
+/// Watches one kind of progress.
 #[derive(Clone, Copy, Debug, Default)]
 struct Watch {
-    /// How it stood when it moved last, and when that was.
+    /// Time and counters of the last progress.
     since: Option<(Instant, Underway)>,
-    /// How long the peer was heard since; longer pauses between its packets are left out.
+    /// Time since then in which the peer was active; longer pauses between its packets are left
+    /// out.
     heard_for: Duration,
-    /// Packets of the peer's since.
+    /// Packets of the peer since.
     heard: u64,
 }
 
 impl Watch {
-    /// A packet came, the one before `gap` ago. What stands still, if it has for `patience`.
+    /// A packet came, `gap` after the one before. Returns the stall if it has lasted for
+    /// `patience`: its length, packets and attempts.
     fn on_heard(
         &mut self,
         now: Instant,
@@ -59,13 +63,12 @@ impl Watch {
     }
 }
 
-/// Watches all that must move on: at a sender its data; at a receiver what it is missing, and what
-/// it says.
+/// Watches all progress: at a sender its data; at a receiver missing packets, and control messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress([Watch; 2]);
 
 impl Progress {
-    /// Something new came: whatever is under way moves.
+    /// A new packet came, which is progress of every kind.
     pub(super) fn on_moved(&mut self, now: Instant, underway: [Option<Underway>; 2]) {
         self.0 = underway.map(|underway| Watch {
             since: underway.map(|underway| (now, underway)),
@@ -75,8 +78,8 @@ impl Progress {
 }
 
 impl Connection {
-    /// The peer was heard, the time before at `before`: something may have stood still for too
-    /// long. Then the client is told, and the peer by QUIT.
+    /// A packet of the peer came, the one before at `before`. If the transfer has stalled for too
+    /// long, closes the connection with QUIT.
     pub(super) fn watch_progress(&mut self, now: Instant, before: Instant) {
         if self.closing != Closing::No {
             return;
@@ -97,10 +100,10 @@ impl Connection {
         };
         let patience = self.death_timer.max(SHORTEST);
         let trips = pace.round_trip.saturating_mul(ROUND_TRIPS);
-        // A receiver that lets nothing come makes the interval endless.
+        // A receiver that grants nothing makes the interval endless.
         let trips = trips.max(pace.answer.saturating_mul(ANSWERS));
         let patience = patience.max(trips).max(pace.interval.saturating_mul(INTERVALS));
-        // Where nobody asks, a living peer may be silent from one KEEPALIVE to the next.
+        // Without probes a living peer may be silent from one KEEPALIVE to the next.
         let asks = self.rules.asks;
         let silence = if asks { SILENT_AFTER } else { (self.death_timer / 4).min(KEEPALIVE) };
         let gap = now.since(before).min(silence.max(SILENT_AFTER));

@@ -7,8 +7,8 @@ use crate::time::Instant;
 use crate::trace::TraceEvent;
 
 impl Endpoint {
-    /// The client gives up before anything is open here. Whoever has answered, or was greeted, may
-    /// have it open, and would wait for the rest of a death timer.
+    /// The client gives up before the connection is open here. A peer that answered, or got early
+    /// control messages, may have it open, and would wait for the rest of its death timer.
     pub(super) fn quit_opening(&mut self, now: Instant, reason: &str) {
         match &mut self.opener {
             Opener::Active(active) => {
@@ -51,7 +51,8 @@ impl Endpoint {
         self.collect(now);
     }
 
-    /// The socket had no room for so many datagrams, counted from before this connection.
+    /// Counts the datagrams that the socket had no room for; `overrun` also counts those before
+    /// this connection.
     #[inline]
     fn count_overruns(&mut self, now: Instant, overrun: u32) {
         let counted = self.counts.overrun.get_or_insert((overrun, overrun));
@@ -62,8 +63,8 @@ impl Endpoint {
         }
     }
 
-    /// Queues a handshake packet; one to a peer that may hear nothing only if there is room for it
-    /// (`docs/protocol.md §2.3`).
+    /// Queues a handshake packet; to an address that is not validated only within the amplification
+    /// limit (`docs/protocol.md §2.3`).
     pub(super) fn reply_within_room(&mut self, to: Route, packet: Vec<u8>) {
         let own = self.connection.as_mut().filter(|connection| connection.may_hear(to));
         if own.is_none_or(|connection| connection.may_go(packet.len())) {
@@ -71,7 +72,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether it was the one expected next, which changes nothing but what was foreseen.
+    /// Handles the datagram if it is the predicted one (header prediction).
     fn take_predicted(&mut self, now: Instant, datagram: &Datagram<'_>) -> bool {
         let Some(connection) = self.connection.as_mut().filter(|_| !self.trace.is_on()) else {
             return false;

@@ -1,4 +1,5 @@
-//! The predicted way beside the usual one: two receivers hear the same, and only one predicts.
+//! Header prediction beside the slow path: two receivers get the same packets, and only one
+//! predicts.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -22,7 +23,7 @@ const DELAY: Duration = Duration::from_millis(3);
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Arrives,
-    /// So much later than the others.
+    /// Delayed by this much.
     Late(u8),
     Twice,
     Lost,
@@ -88,7 +89,7 @@ impl World {
         }
     }
 
-    /// Both receivers hear the same, one of them without what it expected.
+    /// Both receivers get the same packet; one has prediction switched off.
     fn hear(&mut self, from: SocketAddr, packet: &[u8]) {
         let [predicts, usual] = &mut self.receivers;
         if let Some(connection) = &predicts.connection {
@@ -121,7 +122,7 @@ impl World {
             let mut packet = packet.to_vec();
             let (mut at, mut from) = (self.now + DELAY, address(1));
             let fate = match packet.len() {
-                // The opening is not what is tried.
+                // The handshake is not under test.
                 ..1200 => Fate::Arrives,
                 _ => self.fates[self.sent % self.fates.len()],
             };
@@ -211,7 +212,7 @@ impl World {
     }
 }
 
-/// Until every buffer is there; how many packets came as expected, of how many.
+/// Runs until every buffer is complete. Returns the number of predicted packets, and of all.
 fn run(fates: Vec<Fate>) -> (u64, u64) {
     let mut world = World::new(fates);
     for _ in 0..20_000 {
@@ -229,8 +230,8 @@ fn most_packets_of_a_clean_path_come_as_expected() {
     assert!(predicted * 10 > all * 8, "{predicted} of {all}");
 }
 
-/// Every full packet is broken until smaller ones are tried, so that the first of a new generation
-/// end where the first pass of the old one had come to: what follows them begins a burst of it.
+/// Every full packet is corrupted until smaller ones are probed. The first packets of the new
+/// generation then end where the old first pass stopped, and the packet after them begins a burst.
 #[test]
 fn what_is_expected_begins_no_burst() {
     run(vec![Fate::Broken(48128)]);

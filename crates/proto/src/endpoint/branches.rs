@@ -1,4 +1,4 @@
-//! Connections that branch from the one of an endpoint (`docs/protocol.md §4.10`).
+//! Connections that branch from that of an endpoint (`docs/protocol.md §4.10`).
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::wire::packet::Parameters;
 use crate::wire::sealed::Offer;
 
 impl Endpoint {
-    /// Active end: a connection that branches from this one, open at once, with as much of what
-    /// `config` proposes as this one settled. The peer is told of it by this end, so that must have
-    /// its turn first. `entropy` must never be used twice outside tests.
+    /// Active end: a connection that branches from this one and is open at once. Its parameters are
+    /// those of `config`, limited to the negotiated ones. This end announces it to the peer, so
+    /// poll this end first. `entropy` must never be used twice outside tests.
     ///
-    /// `None` if nothing is open, or closing; if there are to be no branches
-    /// ([`Config::branches`]); or if nothing was heard yet of 64 others.
+    /// `None` if no connection is open, or it is closing; if branches are not allowed
+    /// ([`Config::branches`]); or if 64 others are not confirmed yet.
     pub fn branch(&mut self, now: Instant, config: Config, entropy: [u8; 32]) -> Option<Self> {
         let connection = self.connection.as_mut()?;
         let home = connection.addresses.home()?;
@@ -31,7 +31,7 @@ impl Endpoint {
             Offer { parameters, ciphers: settled.ciphers, table_bytes: config.table_bytes };
         let (branch, keys) = connection.make_branch(now, wanted)?;
         let Offer { parameters, table_bytes, .. } = branch.offer;
-        // To this end the other one's words matter, as if they stood in a RESPONSE.
+        // The peer's own values count here, as in a RESPONSE.
         let Parameters { death_timer, client, .. } = settled.parameters;
         let parameters = Parameters { death_timer, client, ..parameters };
         let link = connection.link_of(&keys, true)?;
@@ -39,14 +39,14 @@ impl Endpoint {
         Some(self.branched(config, now, (home, stem), opened))
     }
 
-    /// Active end: something was heard of the branch with this connection id.
+    /// Active end: a packet of the branch with this connection id arrived.
     pub fn hear_of_branch(&mut self, id: u32) {
         self.connection.iter_mut().for_each(|connection| connection.on_branch_heard(id));
     }
 
-    /// Active end of a branch: its stem has closed, for this `reason`, so BRANCH leaves no more. A
-    /// branch of which no packet has come ends with its stem, and sends nothing: nothing but the
-    /// BRANCH would have made it known to the peer. One whose peer has answered goes on.
+    /// Active end of a branch: the connection that it branched from has closed, for this `reason`,
+    /// so BRANCH leaves no more. A branch without a packet from its peer closes too and sends
+    /// nothing: only BRANCH would have announced it. One whose peer has answered goes on.
     pub fn on_stem_closed(&mut self, now: Instant, reason: &Reason) {
         if let Some(connection) = &mut self.connection {
             connection.on_stem_closed(now, reason);
@@ -54,17 +54,17 @@ impl Endpoint {
         self.collect(now);
     }
 
-    /// The client has gone, and this end only has to part (`docs/protocol.md §7.3`). One that has
-    /// everything goes on until its peer knows; any other one quits for this `reason`, so that its
-    /// peer does not wait for the death timer.
+    /// The client has gone, and this end only has to close (`docs/protocol.md §7.3`). If its
+    /// transfer is decided it goes on until the peer acknowledges that; else it quits for this
+    /// `reason`, so that the peer does not wait for the death timer.
     pub fn part(&mut self, now: Instant, reason: &str) {
         if self.connection.as_ref().is_none_or(|connection| !connection.is_settled()) {
             self.quit(now, reason);
         }
     }
 
-    /// Passive end: the next connection that its peer has branched from this one, unless its id
-    /// `is_taken`; such a one is lost. A door hands it out.
+    /// Passive end: the next connection that the peer has branched from this one. It is dropped if
+    /// its id `is_taken`. Called through a listener.
     pub(crate) fn take_branch(
         &mut self,
         now: Instant,
@@ -104,8 +104,8 @@ impl Endpoint {
         new
     }
 
-    /// A connection is open, with this `root` if it has one: what may begin beside it, and branch
-    /// from it.
+    /// A connection is open, with this exporter secret if it has one: allows its lanes and
+    /// branches.
     pub(super) fn let_begin(
         &mut self,
         connection: &mut Connection,
@@ -115,7 +115,7 @@ impl Endpoint {
     ) {
         let active = matches!(self.opener, Opener::Active(_));
         if active && self.config.wire == Wire::Sealed {
-            // What the handshake was made of would show the keys of all that follows.
+            // Drops the handshake state, which would reveal all later keys.
             self.opener = Opener::Done;
         }
         self.lanes.begin((parameters, table_bytes), root.as_ref().map(Root::lanes));

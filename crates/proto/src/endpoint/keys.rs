@@ -1,4 +1,4 @@
-//! What a client does with static keys (`docs/protocol.md §4.8`).
+//! The client's verbs for static keys (`docs/protocol.md §4.8`).
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use super::{Endpoint, Opener};
 use crate::config::{Authorized, Identity, PublicKey};
 
 impl Endpoint {
-    /// Passive end with an identity: from now on these may open a connection, and nobody else. One
-    /// that is open stays.
+    /// Passive end with an identity: sets the keys that may open a connection, in place of those
+    /// before. An open connection stays.
     pub fn authorize(&mut self, authorized: Arc<Authorized>) {
         if let Opener::Passive(passive) = &mut self.opener {
             passive.on_authorized(&authorized);
@@ -15,8 +15,7 @@ impl Endpoint {
         self.config.identity = Some(Identity::server(authorized));
     }
 
-    /// The static key that the peer of the connection proved to be its own, if there is one and it
-    /// was opened by keys.
+    /// The peer's static key, if a connection is open and was opened by keys.
     pub fn peer_key(&self) -> Option<PublicKey> {
         self.peer_key
     }

@@ -1,9 +1,9 @@
 //! Lanes: further connections that carry buffers of the same transfer, each over a socket and by a
 //! processor of its own (`docs/protocol.md §4.11, §6.11`).
 //!
-//! A lane is an [`Endpoint`] like any other, but nothing opens it: its keys follow from those of
-//! the main connection, and so do all parameters. What its buffers are, and when the transfer is
-//! over, is the clients' business and said in the main connection alone.
+//! A lane is an [`Endpoint`] like any other, but has no handshake: its keys and parameters follow
+//! from those of the main connection. The clients decide what its buffers are and when the transfer
+//! is over; only the main connection carries that.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,13 +22,13 @@ use crate::units::Rate;
 use crate::wire::packet::{Keepalive, Parameters};
 use crate::wire::sealed;
 
-/// What a lane may send before its share is known: a packet now and then.
+/// The share of a lane before it is set: one packet now and then.
 const FIRST_SHARE: LaneShare =
     LaneShare { rate: Rate::from_bytes_per_second(10_000), cap_bytes: Some(10_000) };
-/// Lanes whose addresses are asked, and those that the client has not taken; what is beyond is
-/// dropped, and comes again.
+/// Most lanes whose addresses are under validation, and most that the client has not taken. Packets
+/// of further ones are dropped; the peer repeats them.
 const MAX_WAITING: usize = MAX_LANES as usize;
-/// How long an address is asked.
+/// How long an address is under validation.
 const PROVING: Duration = Duration::from_secs(10);
 
 /// A lane that has begun.
@@ -36,28 +36,27 @@ const PROVING: Duration = Duration::from_secs(10);
 pub struct Lane {
     /// Its number; no other of this connection has it.
     pub number: u8,
-    /// Where its peer is: at a passive end, where it has answered.
+    /// Its peer's address; at a passive end the validated one.
     pub peer: Route,
     /// This end of it.
     pub end: Endpoint,
 }
 
-/// What an end knows of its lanes.
+/// The lanes of a main connection.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
-    /// What was settled for the main connection.
+    /// The negotiated parameters of the main connection.
     settled: Option<(Parameters, u32)>,
-    /// What the keys of those are made of that were not begun.
+    /// The key chain of lanes that have not begun.
     chain: Option<Chain>,
     /// Passive end: the keys of the numbers from 1 that the peer has not opened.
     keys: Vec<Option<ChainKeys>>,
     /// Connection ids of those that the peer may open, by number from 1; empty if it may not.
     ids: Vec<u32>,
     entropy: Option<Entropy>,
-    /// A bit for each number that was used.
+    /// A bit for each used number.
     begun: u64,
-    /// Those that the peer has opened from an address that has not answered yet, and until when
-    /// that is asked.
+    /// Lanes that the peer has opened from an address under validation, and when that ends.
     proving: Vec<(Instant, Lane)>,
     waiting: VecDeque<Lane>,
 }
@@ -69,14 +68,14 @@ impl Lanes {
         *self = Self { settled: Some((parameters.clone(), table_bytes)), chain, ..Self::default() };
     }
 
-    /// The connection is over: nobody opens a lane of it any more.
+    /// The connection has closed: no lane of it can be opened any more.
     pub(super) fn end(&mut self) {
         (self.chain, self.keys) = (None, Vec::new());
         self.ids.clear();
         self.proving.clear();
     }
 
-    /// What the addresses of lanes are asked.
+    /// The CHALLENGEs to the addresses of lanes.
     pub(super) fn poll_transmit(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<Transmit> {
         self.proving.iter_mut().find_map(|(_, lane)| lane.end.poll_transmit(now, batch))
     }
@@ -93,7 +92,7 @@ impl Lanes {
         self.proving.retain(|(until, lane)| now < *until && !lane.end.closed);
     }
 
-    /// A datagram for a lane whose address is asked: that may be the answer.
+    /// A datagram for a lane whose address is under validation: it may have the ANSWER.
     fn hear(&mut self, now: Instant, number: u8, datagram: Datagram<'_>) -> bool {
         let mut all = self.proving.iter_mut().enumerate();
         let lane = all.find(|(_, (_, lane))| lane.number == number);
@@ -111,14 +110,14 @@ impl Lanes {
 }
 
 impl Endpoint {
-    /// Active end, once its connection is open: one lane more, to be driven over another socket
-    /// than the others. `entropy` must never be used twice outside tests. `None` if there is no
-    /// connection, or it had as many as it may.
+    /// Active end, once its connection is open: opens one more lane, to be driven over a socket of
+    /// its own. `entropy` must never be used twice outside tests. `None` if there is no connection,
+    /// or all numbers are used.
     pub fn call_lane(&mut self, now: Instant, entropy: [u8; 32]) -> Option<Lane> {
         let number = (1..=MAX_LANE_NUMBER).find(|number| self.lanes.begun >> number & 1 == 0)?;
         let connection = self.connection.as_ref()?;
         let (peer, _) = (connection.home()?, connection.cipher()?);
-        // Numbers are taken in their order, and so are the steps.
+        // Numbers are used in order, and so are the steps of the chain.
         let keys = self.lanes.chain.as_mut()?.step();
         let link = connection.link_of(&keys, true)?;
         self.lanes.begun |= 1 << number;
@@ -134,8 +133,8 @@ impl Endpoint {
         MAX_LANE_NUMBER.saturating_sub(self.lanes.begun.count_ones() as u8)
     }
 
-    /// Passive end, once its connection is open: from now on the peer may open lanes, which come
-    /// out of [`Endpoint::poll_lane`]. `entropy` as above.
+    /// Passive end, once its connection is open: allows the peer to open lanes, which
+    /// [`Endpoint::poll_lane`] returns. `entropy` as above.
     pub fn admit_lanes(&mut self, entropy: [u8; 32]) {
         let Some(mut chain) = self.lanes.chain.take() else { return };
         let keys: Vec<_> = (1..=MAX_LANE_NUMBER).map(|_| chain.step()).collect();
@@ -144,21 +143,21 @@ impl Endpoint {
         self.lanes.entropy = Some(Entropy::new(entropy));
     }
 
-    /// Connection ids under which lanes may begin here; where one socket serves many connections,
-    /// what bears them is this one's. Whoever goes by them need not look at once: a caller says
-    /// its first packet again. None before [`Endpoint::admit_lanes`].
+    /// Connection ids under which lanes may begin here. Where one socket serves many connections,
+    /// packets with these ids belong to this one. The list need not be read at once, since the peer
+    /// repeats its first packet. Empty before [`Endpoint::admit_lanes`].
     pub fn lane_ids(&self) -> &[u32] {
         &self.lanes.ids
     }
 
-    /// The next lane that the peer has opened, from an address that has answered. Its packets must
-    /// not come to this end any more: they are for a socket of its own.
+    /// The next lane that the peer has opened from a validated address. Its packets must not come
+    /// to this end any more: they belong to a socket of its own.
     pub fn poll_lane(&mut self) -> Option<Lane> {
         self.lanes.waiting.pop_front()
     }
 
-    /// Passive end: a lane that came out of [`Endpoint::poll_lane`] is not to be. Its caller is
-    /// told at once, for until he knows he gives it its share.
+    /// Passive end: refuses a lane that [`Endpoint::poll_lane`] returned. QUIT leaves at once,
+    /// since until then the peer gives the lane its share.
     pub fn refuse_lane(&mut self, now: Instant, mut lane: Lane, reason: &str) {
         lane.end.forget(now, reason);
         let mut batch = Vec::new();
@@ -170,45 +169,44 @@ impl Endpoint {
         }
     }
 
-    /// Passive end: another lane would help here. The peer is told once; its client may ask for it.
+    /// Passive end: asks for another lane. One packet carries that; the peer's client reads it.
     pub fn ask_for_lanes(&mut self) {
         if let Some(connection) = &mut self.connection {
             connection.push_keepalive(Keepalive { lane_wanted: true, ..Keepalive::default() });
         }
     }
 
-    /// Whether the peer has said so since this was asked last.
+    /// Whether the peer has asked for a lane since the last call.
     pub fn take_lanes_wanted(&mut self) -> bool {
         self.connection.as_mut().is_some_and(|connection| connection.take_lane_wanted())
     }
 
-    /// What the sender of a lane has counted, for its main connection. `None` at a receiver.
+    /// The counters of a lane's sender, for its main connection. `None` at a receiver.
     pub fn tally(&self, now: Instant) -> Option<LaneTally> {
         Some(self.connection.as_ref()?.sender()?.tally(now))
     }
 
-    /// Main connection's sender: what those of its lanes have counted, in any order that stays.
+    /// Main connection's sender: the counters of its lanes, in any fixed order.
     pub fn lead(&mut self, now: Instant, lanes: &[LaneTally]) {
         if let Some(sender) = self.connection.as_mut().and_then(|c| c.sender_mut()) {
             sender.lead(now, lanes);
         }
     }
 
-    /// Main connection's sender: what the one at `at` of those may send.
+    /// Main connection's sender: the share of the lane at `at`.
     pub fn share(&self, at: usize) -> LaneShare {
         let sender = self.connection.as_ref().and_then(|connection| connection.sender());
         sender.map_or(LaneShare::default(), |sender| sender.share(at))
     }
 
-    /// A lane's sender: what it may send from now on.
+    /// A lane's sender: its share from now on.
     pub fn be_led(&mut self, share: LaneShare) {
         if let Some(sender) = self.connection.as_mut().and_then(|c| c.sender_mut()) {
             sender.be_led(share);
         }
     }
 
-    /// The client has no use for this end any more: its peer is told once (QUIT), its buffers come
-    /// back, and it is closed.
+    /// The client drops this end: QUIT leaves once, its buffers are returned, and it is closed.
     pub fn forget(&mut self, now: Instant, reason: &str) {
         if let Some(connection) = &mut self.connection {
             connection.forget(now, reason);
@@ -216,14 +214,13 @@ impl Endpoint {
         self.collect(now);
     }
 
-    /// Whether this end or its peer is about to close: buffers that are released were not all
-    /// accepted.
+    /// Whether this end or its peer is closing: not all released buffers were accepted.
     pub fn is_closing(&self) -> bool {
         self.closed || self.connection.as_ref().is_some_and(|connection| connection.is_closing())
     }
 
-    /// Whether the main connection is so old that lanes make sense: a short transfer needs none,
-    /// and the first round trips find the path.
+    /// Whether the main connection is old enough for lanes: a short transfer needs none, and the
+    /// first round trips find the path's rate.
     pub fn lanes_may_begin(&self, now: Instant) -> bool {
         const ROUND_TRIPS: u32 = 8;
         const LEAST: Duration = Duration::from_millis(100);
@@ -233,8 +230,8 @@ impl Endpoint {
         stats.opened_at.is_some_and(|at| now.since(at) >= settled.max(LEAST))
     }
 
-    /// A datagram that is not this connection's: perhaps it is a lane's, whose address has not
-    /// answered yet.
+    /// A datagram that is not this connection's: it may belong to a lane whose address is under
+    /// validation.
     pub(super) fn knock(&mut self, now: Instant, datagram: Datagram<'_>) -> bool {
         if self.lanes.ids.is_empty() {
             return false;
@@ -279,7 +276,7 @@ impl Endpoint {
         opened: Opened,
         first: Option<&mut [u8]>,
     ) -> Endpoint {
-        // What it may send it is told, so its own law decides nothing.
+        // Its share bounds it, so its own law decides nothing.
         let config = Config {
             policy: Policy::Fixed(Pace(Told::Rate(FIRST_SHARE.rate))),
             any_role: false,

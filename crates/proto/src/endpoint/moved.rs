@@ -1,4 +1,4 @@
-//! What a client that makes more buffers looks at in every turn (`docs/protocol.md §6.2`).
+//! The input of buffer auto-tuning, which the client reads in every turn (`docs/protocol.md §6.2`).
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use super::Endpoint;
 use crate::connection::Machine;
 
 impl Endpoint {
-    /// How many bytes have arrived, as far as this end knows, and the smallest round trip, once it
-    /// is known. A sender goes by reports: what is accepted comes by fits and starts.
+    /// Delivered bytes, as far as this end knows, and the smallest round trip, once known. A sender
+    /// counts by REPORTs: OKs come in irregular bursts.
     pub fn moved(&self) -> (u64, Option<Duration>) {
         match self.connection.as_ref().map(|connection| &connection.machine) {
             Some(Machine::Sender(sender)) => sender.moved(),

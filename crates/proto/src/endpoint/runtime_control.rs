@@ -1,4 +1,4 @@
-//! What the client changes while a transfer runs (`docs/protocol.md §6.9`).
+//! Settings that the client changes while a transfer runs (`docs/protocol.md §6.9`).
 
 use super::{Connection, Endpoint};
 use crate::config::{Ceiling, Policy, Steering};
@@ -27,17 +27,17 @@ impl Endpoint {
         may
     }
 
-    /// The policy in force, below the client's ceiling in force.
+    /// The policy in force, with the ceiling in force.
     pub fn policy(&self) -> Policy {
         self.chosen().with_ceiling(self.ceiling())
     }
 
-    /// The policy that was told last.
+    /// The policy that the client chose last.
     pub(super) fn chosen(&self) -> Policy {
         self.steering.policy.unwrap_or(self.config.policy)
     }
 
-    /// Tells the machine of `connection`; of the policy only if it is to be another one.
+    /// Passes the settings to the machine of `connection`; the policy only if it changes.
     pub(super) fn apply(&self, now: Instant, connection: &mut Connection, policy: Option<Policy>) {
         let ceiling = self.ceiling();
         match &mut connection.machine {

@@ -1,4 +1,4 @@
-//! What an endpoint tells of itself.
+//! Getters of an endpoint.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use crate::stats::Stats;
 use crate::time::Instant;
 
 impl Endpoint {
-    /// Where the peer is known to hear this end, or is called.
+    /// The peer's validated address, or the one that the handshake uses.
     pub fn peer(&self) -> Option<SocketAddr> {
         match (&self.connection, &self.opener) {
             (Some(connection), _) => connection.addresses.home().map(|home| home.peer),
@@ -17,18 +17,18 @@ impl Endpoint {
         }
     }
 
-    /// The connection id that the peer must put into its packets: `None` where the wire has none
-    /// (`rfc998`), and at a passive end before an OPEN was answered.
+    /// The connection id of packets to this end: `None` where the wire has none (`rfc998`), and at
+    /// a passive end before an OPEN was answered.
     ///
-    /// A passive end that answered OPENs which nobody has confirmed awaits several: see
+    /// A passive end with several unconfirmed handshakes has several: see
     /// [`Endpoint::connection_ids`].
     pub fn connection_id(&self) -> Option<u32> {
         self.connection_ids().next()
     }
 
     /// Every connection id that a packet for this end may carry: that of the open connection first,
-    /// then those of the openings it has answered and that are not confirmed, newest first. A
-    /// bounded number; it changes only when a datagram was handled.
+    /// then those of unconfirmed handshakes, newest first. A bounded number; it changes only when a
+    /// datagram was handled.
     pub fn connection_ids(&self) -> impl Iterator<Item = u32> {
         let (active, passive) = match &self.opener {
             Opener::Active(active) => (active.own_id(), None),
@@ -43,8 +43,8 @@ impl Endpoint {
         open.into_iter().chain(unconfirmed.into_iter().rev())
     }
 
-    /// Datagrams that arrived so far and were authentic: [`Stats::datagrams_received`] by itself,
-    /// for whoever only wants to know whether the peer was heard again.
+    /// Authentic datagrams so far: [`Stats::datagrams_received`] alone, to see cheaply whether a
+    /// packet of the peer has arrived.
     pub fn datagrams_received(&self) -> u64 {
         self.counts.received
     }
