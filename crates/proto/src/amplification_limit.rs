@@ -1,38 +1,41 @@
-//! How much an end says to whoever opened it in plain text, until it knows that it is heard there
-//! (`docs/protocol.md §2.3`): anybody can forge an OPEN, and must not draw a flood upon others.
+//! The anti-amplification limit of a passive end on `rfc998` (RFC 9000 §8.1, `docs/protocol.md
+//! §2.3`). An attacker can forge the source address of an OPEN, and must not draw a flood to it.
+//! Until the address is validated, at most three times the received bytes go there.
 
-/// So many times the bytes that came from an address go there.
+/// Bytes sent to an unvalidated address, as a multiple of the bytes received from it.
 const GENEROSITY: u64 = 3;
-/// And a seventh less where tosses decide what goes: of those who call them blindly every eighth
-/// doubles it, and so on, so that all of them together get a sixth more than that.
+/// With coin-tossing the multiple is 18/7. A blind attacker guesses three coins right with
+/// probability 1/8 and doubles his limit each time. The series adds one sixth, which brings the
+/// mean back to 3.
 const TOSSED: (u64, u64) = (GENEROSITY * 6, 7);
-/// An IP packet that is not worth halving.
+/// Bytes of an IP packet for which no room is kept back.
 const SHORT: u64 = 64;
-/// So many tosses called right in a row double what may go there.
+/// Coins guessed right in a row that double the limit.
 const TOSSES: u32 = 3;
-/// So many are proof: who calls blindly pays for some ten million tries.
+/// Coins guessed right in a row that validate the address. A blind attacker needs some ten million
+/// tries.
 const PROOF: u32 = 24;
 
-/// The books of an address at which somebody may be who hears nothing.
+/// Byte counts of a peer address that is not validated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doubt {
-    /// Bytes of IP packets to there, and from there until a toss was called wrong last.
+    /// Bytes of IP packets sent, and bytes received up to the last wrong guess.
     went: u64,
     before: u64,
-    /// Those that came since, once, and as often as they count now.
+    /// Bytes received since, counted once, and with their present multiple.
     since: u64,
     row: u64,
-    /// Tosses called right since.
+    /// Coins guessed right since.
     right: u32,
-    /// Bytes that went, and had room only while a row of right ones lasted that is over.
+    /// Bytes sent on the credit of right guesses before the last wrong one. They stay allowed.
     beyond: u64,
-    /// What had gone when something else than KEEPALIVEs left last.
+    /// Value of `sent` when a packet other than a KEEPALIVE left last.
     others: u64,
-    /// Bytes of headers beneath each packet.
+    /// Bytes of IP and UDP header on each packet.
     overhead: u64,
-    /// It will soon be known.
+    /// The address will be validated soon.
     soon: bool,
-    /// What goes there is tossed for.
+    /// Coins decide which packets leave.
     tossed: bool,
 }
 
@@ -44,26 +47,27 @@ impl Doubt {
         Self { went, before, since, row, right, beyond, others, overhead, soon, tossed }
     }
 
-    /// Tosses decide what goes there.
+    /// Coins decide which packets leave from now on.
     pub(crate) fn toss(&mut self) {
         self.tossed = true;
     }
 
-    /// A packet of so many bytes came.
+    /// A packet of `bytes` bytes arrived.
     pub(crate) fn on_came(&mut self, bytes: usize) {
         let bytes = bytes as u64 + self.overhead;
         self.since = self.since.saturating_add(bytes);
         self.row = self.row.saturating_add(bytes);
     }
 
-    /// Packets left, of so many bytes together.
+    /// Packets left, of `bytes` bytes in all.
     pub(crate) fn on_went(&mut self, bytes: usize, packets: usize) {
         let headers = (packets as u64).saturating_mul(self.overhead);
         self.went = self.went.saturating_add(bytes as u64).saturating_add(headers);
     }
 
-    /// So many tosses were called right. Whether that is proof enough. What came until now is
-    /// doubled, and not what comes later: who was lucky once could have that as often as he likes.
+    /// The peer guessed `tosses` coins right. Returns whether that validates the address. Only
+    /// bytes received until now are doubled: else an attacker who was lucky once could multiply the
+    /// gain by sending more.
     pub(crate) fn on_right(&mut self, tosses: u32) -> bool {
         let before = self.right / TOSSES;
         self.right = self.right.saturating_add(tosses).min(PROOF);
@@ -71,8 +75,9 @@ impl Doubt {
         self.right >= PROOF
     }
 
-    /// A toss was called wrong: whoever it is, he begins anew, and what came until now counts once.
-    /// What went beyond that is no debt: he may hear, and have named some of what he lacks.
+    /// The peer guessed a coin wrong: the count restarts, and the bytes received until now count
+    /// once. Bytes already sent beyond that are not owed: the peer may be true and have named only
+    /// a part of the packets it lacks.
     pub(crate) fn on_wrong(&mut self) {
         self.before = self.before.saturating_add(self.since);
         (self.since, self.row, self.right) = (0, 0, 0);
@@ -84,39 +89,39 @@ impl Doubt {
         self.most().saturating_sub(self.went)
     }
 
-    /// Bytes of IP packets that may go there in all.
+    /// Bytes of IP packets that may be sent in all.
     fn most(&self) -> u64 {
         self.times(self.before.saturating_add(self.row)).saturating_add(self.beyond)
     }
 
-    /// The room that so many bytes make.
+    /// The limit that follows from `bytes` received.
     fn times(&self, bytes: u64) -> u64 {
         let (times, of) = if self.tossed { TOSSED } else { (GENEROSITY, 1) };
         bytes.saturating_mul(times) / of
     }
 
-    /// Bytes of the largest datagram that should leave. What comes may be long in coming, and then
-    /// half of the rest is kept for repetitions.
+    /// Bytes of the largest datagram that should leave. The next packet of the peer may be far off,
+    /// so half of the room is kept for repetitions.
     pub(crate) fn largest(&self) -> usize {
         let room = self.room();
         let most = if self.soon { room } else { (room / 2).max(room.min(SHORT)) };
         usize::try_from(most.saturating_sub(self.overhead)).unwrap_or(usize::MAX)
     }
 
-    /// What left was more than a KEEPALIVE.
+    /// A packet other than a KEEPALIVE left.
     pub(crate) fn on_others(&mut self) {
         self.others = self.went;
     }
 
-    /// Whether a KEEPALIVE of so many bytes may leave although something else waits for room. Of
-    /// what there is since something else left they have half at most: or who makes little room
-    /// would only ever hear that this end lives.
+    /// Whether a KEEPALIVE of `bytes` bytes may leave while another packet waits for room.
+    /// KEEPALIVEs get at most half of the room since another packet left. Otherwise a peer that
+    /// makes little room would get nothing else.
     pub(crate) fn keeps_alive(&self, bytes: usize) -> bool {
         let kept = self.went - self.others + bytes as u64 + self.overhead;
         kept <= self.most().saturating_sub(self.others) / 2
     }
 
-    /// Whether a packet of so many bytes may leave.
+    /// Whether a packet of `bytes` bytes may leave.
     pub(crate) fn allows(&self, bytes: usize) -> bool {
         bytes as u64 + self.overhead <= self.room()
     }
@@ -174,7 +179,7 @@ mod tests {
         assert!((2099.0..2100.0).contains(&mean), "{mean}");
     }
 
-    /// Nor may who was lucky say the more for it: what he says from then on counts once.
+    /// An attacker who guessed right gains nothing by sending more: bytes after a guess count once.
     #[test]
     fn who_speaks_more_when_he_was_lucky_draws_three_times_what_came_and_no_more() {
         for lucky in 0..(PROOF / TOSSES) as i32 {

@@ -1,9 +1,9 @@
-//! One passive end for many peers: it answers every OPEN and remembers nothing of who has not shown
-//! that it hears (`docs/protocol.md §4.6`).
+//! One passive end for many peers. It answers every OPEN and keeps no state for an address that is
+//! not validated (`docs/protocol.md §4.6`).
 //!
-//! Its secret may be known to everybody. So the first answer to an OPEN is always a cookie, which
-//! costs a keyed hash and no memory; only then a handshake is computed, and only a packet under its
-//! keys makes an end of it.
+//! Its secret may be public. The first answer to an OPEN is therefore always a cookie, which costs
+//! a keyed hash and no memory. Only an OPEN with the cookie costs a handshake, and only a packet
+//! under the keys of that handshake makes an endpoint.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::handshake::answer::Answer;
 use crate::handshake::passive::Passive;
 use crate::time::Instant;
 
-/// Answers waiting to leave: in a flood the oldest go, a true peer asks again.
+/// Most answers in the queue. In a flood the oldest are dropped; a true peer sends OPEN again.
 const MAX_ANSWERS: usize = 64;
 
-/// The door to a host that serves many. `sealed` only.
+/// The passive end of a host that serves many peers. `sealed` only.
 #[derive(Debug)]
 pub struct Door {
     config: Config,
@@ -29,25 +29,26 @@ pub struct Door {
 }
 
 impl Door {
-    /// A door for peers who shall get ends with this configuration. `entropy` must never be used
-    /// twice outside tests.
+    /// A listener whose connections have this configuration. `entropy` must never be used twice
+    /// outside tests.
     pub fn new(config: Config, entropy: [u8; 32]) -> Self {
         let passive = Passive::for_many(&config, Entropy::new(entropy));
         Self { config, passive, answers: VecDeque::new() }
     }
 
-    /// From now on these may open connections, and nobody else; connections that are open stay.
+    /// Sets the keys that may open connections, in place of those before. Open connections stay.
     pub fn authorize(&mut self, authorized: Arc<Authorized>) {
         self.passive.on_authorized(&authorized);
         self.config.identity = Some(Identity::server(authorized));
     }
 
-    /// A datagram that belongs to none of the ends that are open. Answers the end that it opens,
-    /// which has taken it in.
+    /// Handles a datagram that belongs to no open endpoint. Returns the endpoint that it opens,
+    /// which has handled it.
     pub fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>) -> Option<Endpoint> {
         let Datagram { from, local, reception, bytes } = datagram;
         let route = Route { peer: from, local };
-        // Whose end it will be, and what that end has, is known when it is there.
+        // The peer, and so what this end has of its transfer, is known only once the connection is
+        // open.
         let none: FirstWords<'_> = &|_, _| None;
         let at = (now, reception.stood_still());
         match self.passive.handle_datagram(at, route, bytes, (&self.config, none), None) {
@@ -62,9 +63,9 @@ impl Door {
         }
     }
 
-    /// The next connection that the peer of `stem` has branched from it. One whose id leads to an
-    /// opening that was answered here, or `is_taken`, is lost: it must not take the packets of
-    /// another peer. `entropy` must never be used twice outside tests.
+    /// The next connection that the peer of `stem` has branched from it. A branch whose id belongs
+    /// to a handshake in progress here, or `is_taken`, is dropped: it must not receive the packets
+    /// of another peer. `entropy` must never be used twice outside tests.
     pub fn take_branch(
         &self,
         now: Instant,
@@ -76,7 +77,8 @@ impl Door {
         stem.take_branch(now, entropy, |id| awaits(id) || is_taken(id))
     }
 
-    /// In a flood what anybody can draw is dropped, all else takes the place of the oldest.
+    /// When the queue is full, answers that any sender can provoke are dropped; others replace the
+    /// oldest.
     fn answer(&mut self, to: Route, packet: Vec<u8>) {
         if self.answers.len() >= MAX_ANSWERS {
             if matches!(packet.get(3), Some(kind) if EXPLANATIONS.contains(kind)) {
@@ -111,7 +113,8 @@ mod tests {
         Config { secret, branches: true, any_role: true, ..Config::new(Wire::Sealed, role) }
     }
 
-    /// What an end says reaches the door, or the end at the host that it opened, and comes back.
+    /// Delivers the caller's packets to the listener, or to the endpoint that it opened, and the
+    /// answers back.
     fn exchange(door: &mut Door, caller: &mut Endpoint, host: &mut Option<Endpoint>) {
         let (mut batch, now) = (Vec::new(), Instant::EPOCH);
         let from = ([192, 0, 2, 1], 1).into();
@@ -136,8 +139,8 @@ mod tests {
         }
     }
 
-    /// A client branches from its connection while another one opens: an observer of RESPONSE sees
-    /// the id that the other one's packets will bear.
+    /// A client branches from its connection while another client opens one. An observer of
+    /// RESPONSE sees the id that the other client's packets will carry.
     #[test]
     fn a_branch_takes_no_opening_that_was_answered_the_place() {
         for awaited in [false, true] {

@@ -1,10 +1,10 @@
-//! Where the peer is (`docs/protocol.md §4.5`).
+//! Path validation: at which address the peer is (`docs/protocol.md §4.5`, RFC 9000 §8.2 and §9).
 //!
 //! A connection is found by its id, so its peer may move: a router gives it another port, a laptop
-//! another network. What must never happen: that an address gets data because somebody copied a
-//! packet of the peer's and sent it from there. So the address from which the newest packet came
-//! is only asked, with a number that nobody can guess, and until it answers everything else goes
-//! where it went before, or nowhere.
+//! another network. An attacker who copies a packet of the peer and sends it from another address
+//! must never draw data to that address. So the address of the newest packet only gets a CHALLENGE
+//! with an unpredictable token. Until its ANSWER comes, all else goes to the validated address, or
+//! nowhere.
 
 use std::time::Duration;
 
@@ -14,29 +14,30 @@ use crate::time::{Instant, earliest};
 use crate::units::PacketNumber;
 use crate::wire::sealed::{HEADER_BYTES, TAG_BYTES, Token};
 
-/// Addresses asked at once: the peer's old and new one, and two of somebody who copies packets.
+/// Most addresses under validation at once: the peer's old and new one, and two of an attacker who
+/// copies packets.
 const MAX_ASKED: usize = 4;
-/// CHALLENGEs to an address from which nothing newer comes.
+/// Most CHALLENGEs to an address that sends nothing newer.
 const TRIES: u8 = 4;
-/// After those, while nobody knows where the peer is, one in this time.
+/// Time between further CHALLENGEs while no address is validated.
 const PERSISTENCE: Duration = Duration::from_millis(1500);
 /// Bytes of a CHALLENGE, which is also what its ANSWER has.
 const CHALLENGE_BYTES: u64 = (HEADER_BYTES + size_of::<Token>() + TAG_BYTES) as u64;
-/// So many times the bytes that came from an address go there in CHALLENGEs. ANSWERs to its own
-/// make it three.
+/// Bytes of CHALLENGEs to an address, as a multiple of the bytes from there. The ANSWERs to its own
+/// CHALLENGEs make the multiple three (RFC 9000 §8.1).
 const GENEROSITY: u64 = 2;
-/// Shortest and longest time between two rounds of asking: it grows while the peer is found where
-/// it was.
+/// Shortest and longest time between two rounds of CHALLENGEs. It doubles each time the old address
+/// turns out to be right.
 const ROUND: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-/// Where the peer is, and where it may be.
+/// The peer's validated address, and the candidates.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     /// Whether peers of this wire may move.
     moves: bool,
-    /// Where the peer is known to hear us.
+    /// The validated address.
     home: Option<Route>,
-    /// The highest number of a packet of the peer's.
+    /// Highest packet number from the peer.
     newest: Option<PacketNumber>,
     asked: Vec<Asked>,
     next_round: Instant,
@@ -44,12 +45,12 @@ pub(crate) struct Addresses {
     entropy: Entropy,
 }
 
-/// An address that was asked whether the peer is there.
+/// An address under validation.
 #[derive(Debug)]
 struct Asked {
     route: Route,
     token: Token,
-    /// Bytes that came from there, and bytes that went there.
+    /// Bytes received from it, and bytes of CHALLENGEs and ANSWERs sent to it.
     came: u64,
     went: u64,
     left: u8,
@@ -57,14 +58,15 @@ struct Asked {
 }
 
 impl Addresses {
-    /// The peer is at `route`.
+    /// A validator whose validated address is `route`.
     pub(crate) fn proven(route: Route, moves: bool, entropy: Entropy) -> Self {
         let (home, newest, next_round) = (Some(route), None, Instant::EPOCH);
         Self { moves, home, newest, asked: Vec::new(), next_round, round: ROUND.0, entropy }
     }
 
-    /// The peer is at one of `routes`, from each of which came so many more bytes than went there;
-    /// most likely at the first, which is asked for as long as that is not known.
+    /// A validator without a validated address. The peer is at one of `routes`, most likely the
+    /// first, which gets CHALLENGEs until one is validated. Each route comes with its bytes
+    /// received less bytes sent.
     pub(crate) fn unproven(now: Instant, routes: &[(Route, u64)], entropy: Entropy) -> Self {
         let (home, newest, next_round) = (None, None, Instant::EPOCH);
         let asked = Vec::new();
@@ -81,7 +83,7 @@ impl Addresses {
         self.home
     }
 
-    /// A packet of the peer's that proved itself came by `route`.
+    /// An authentic packet arrived by `route`.
     pub(crate) fn on_authentic(
         &mut self,
         now: Instant,
@@ -101,14 +103,14 @@ impl Addresses {
             asked.left = if newest { TRIES } else { asked.left };
         }
         if newest && self.home == Some(route) {
-            // It speaks from where it is: who else did was a copy, or late.
+            // The peer is still at its address: packets from elsewhere were copies, or late.
             self.asked.clear();
         } else if newest {
             self.wonder(now, route, bytes);
         }
     }
 
-    /// The newest packet came from where the peer was not.
+    /// The newest packet came from another address than the validated one.
     fn wonder(&mut self, now: Instant, route: Route, bytes: usize) {
         let known = self.asked.iter().any(|asked| asked.route == route);
         let early = self.home.is_some() && self.asked.is_empty() && now < self.next_round;
@@ -117,8 +119,8 @@ impl Addresses {
         }
         self.next_round = now + self.round;
         self.ask(now, route, bytes as u64);
-        // Somebody may have been faster with a copy than the peer with the packet: it is asked
-        // where it was, and if it still hears there, it stays there.
+        // An attacker's copy may have been faster than the peer's packet. The validated address
+        // gets a CHALLENGE too, and stays if it answers.
         if let Some(home) = self.home.filter(|home| self.asked.iter().all(|a| a.route != *home)) {
             self.ask(now, home, u64::MAX / GENEROSITY);
         }
@@ -126,8 +128,8 @@ impl Addresses {
 
     fn ask(&mut self, now: Instant, route: Route, came: u64) {
         if self.asked.len() >= MAX_ASKED {
-            // While nobody knows where the peer is, copies from ever new addresses leave the first,
-            // where it was called or called from.
+            // While no address is validated, copies from ever new addresses never displace the
+            // first one, which the connection was opened to or from.
             self.asked.remove(usize::from(self.home.is_none()));
         }
         let [a, b, c, d, e, f, g, h, ..] = self.entropy.draw();
@@ -135,7 +137,7 @@ impl Addresses {
         self.asked.push(Asked { route, token, came, went: 0, left: TRIES, next: now });
     }
 
-    /// An ANSWER came. Whether the peer is now known to be where it was not.
+    /// Handles an ANSWER. Returns whether the validated address has changed.
     pub(crate) fn on_answer(&mut self, token: &Token) -> bool {
         let Some(asked) = self.asked.iter().find(|asked| asked.token == *token) else {
             return false;
@@ -147,9 +149,9 @@ impl Addresses {
         moved
     }
 
-    /// Where else the ANSWER to a CHALLENGE that came by `route` goes: to where the peer is, or
-    /// while nobody knows, to all that are asked, as far as bytes from there allow. It is the token
-    /// that proves something, and not the way by which it comes back.
+    /// The other addresses that get the ANSWER to a CHALLENGE from `route`: the validated address,
+    /// or, while there is none, all candidates, as far as the bytes from there allow. The token is
+    /// the proof, whatever path it returns by.
     pub(crate) fn also_answered(&mut self, route: Route) -> Vec<Route> {
         if let Some(home) = self.home {
             return [home].into_iter().filter(|home| *home != route).collect();
@@ -164,7 +166,8 @@ impl Addresses {
             .collect()
     }
 
-    /// The CHALLENGE that is due, if one is; the next one to the same address after `interval`.
+    /// The CHALLENGE that is due, if any. The next one to the same address follows after
+    /// `interval`.
     pub(crate) fn poll_challenge(
         &mut self,
         now: Instant,
@@ -303,8 +306,8 @@ mod tests {
         assert_eq!(addresses.home(), Some(route(1)));
     }
 
-    /// Both ends may be in doubt, each after a copy that came ahead: if both stopped asking,
-    /// neither would ever say a word again.
+    /// Both ends may be without a validated address, each after a copy that arrived first. If both
+    /// stopped their CHALLENGEs, neither would ever send again.
     #[test]
     fn while_nobody_knows_where_the_peer_is_it_is_asked_on_and_on() {
         let routes = [(route(9), 0), (route(1), 1000)];
@@ -315,7 +318,8 @@ mod tests {
         assert!(asked.len() as u64 * CHALLENGE_BYTES <= 3 * 1000);
     }
 
-    /// Who copies every CHALLENGE, ahead of it, must not be the only one to get the ANSWER.
+    /// An attacker who delivers a copy of every CHALLENGE first must not be the only one to get the
+    /// ANSWER.
     #[test]
     fn an_answer_goes_to_the_peer_too_whoever_brought_the_question() {
         let mut addresses = addresses();

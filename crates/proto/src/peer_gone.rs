@@ -1,29 +1,29 @@
-//! What others say against the peer: its host's refusals (ICMP), and UNKNOWN from whoever is at its
-//! address now. Anybody on the path can forge either, so they count only when they give back the
-//! beginning of a packet sent since the peer was last heard, only if several come, and only while
-//! nothing else is heard (`docs/protocol.md §7.4`).
+//! Evidence that the peer's program is gone: its host's refusals (ICMP), and UNKNOWN from its
+//! address. An attacker on the path can forge both. So they count only if they quote a packet sent
+//! since the last authentic one arrived, only if several come, and only while nothing authentic
+//! arrives (`docs/protocol.md §7.4`).
 
 use std::time::Duration;
 
 use crate::time::{Instant, earliest};
 use crate::units::PacketNumber;
 
-/// Refusals needed, each this long after the one before; and the first so long ago.
+/// Refusals that must come, the least time between two of them, and the least age of the first.
 const REFUSALS: u8 = 5;
 const REFUSAL_STEP: Duration = Duration::from_secs(1);
 const UNREACHABLE_AFTER: Duration = Duration::from_secs(10);
-/// The same before a connection is open: nothing is lost with it, and the true answer has the time
+/// The same before a connection is open: no data are lost then, and the true answer gets the time
 /// that it has after a hint.
 const CLOSED_AFTER: Duration = Duration::from_secs(5);
-/// The same when nothing was left to be said: one will do.
+/// The same after the transfer is decided: one refusal is enough.
 const GONE_AFTER: Duration = Duration::from_secs(2);
-/// The same of UNKNOWN; and nothing was heard for so long.
+/// The same for UNKNOWN, and the least time without an authentic packet.
 const UNKNOWNS: u8 = 3;
 const UNKNOWN_STEP: Duration = Duration::from_millis(300);
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(1);
 const FORGOTTEN_SILENCE: Duration = Duration::from_millis(2500);
 
-/// One kind of word against the peer.
+/// One kind of evidence.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
     first: Option<Instant>,
@@ -32,7 +32,7 @@ struct Told {
 }
 
 impl Told {
-    /// It counts unless it comes too soon after the one before.
+    /// Counts one more, unless it comes too soon after the last.
     fn again(&mut self, now: Instant, step: Duration) {
         if self.last.is_none_or(|last| last + step <= now) {
             self.first.get_or_insert(now);
@@ -42,21 +42,21 @@ impl Told {
     }
 }
 
-/// What was said since the peer was last heard.
+/// The evidence since the last authentic packet.
 #[derive(Debug)]
 pub(crate) struct Refusals {
     /// Refusals needed.
     needed: u8,
     heard: Instant,
-    /// Packets from this number on left after that.
+    /// Lowest packet number that left after that.
     since: PacketNumber,
     refused: Told,
     unknown: Told,
 }
 
 impl Refusals {
-    /// Nothing yet. Several refusals are needed where the silent peer is `asked`, for only then
-    /// packets leave often enough to be refused.
+    /// No evidence yet. Several refusals are needed where a silent peer is probed (`asked`): only
+    /// then packets leave often enough to be refused.
     pub(crate) fn new(now: Instant, asked: bool) -> Self {
         Self {
             needed: if asked { REFUSALS } else { 1 },
@@ -67,8 +67,8 @@ impl Refusals {
         }
     }
 
-    /// The peer was heard: its packets prove more than any word about it. `next` is the number of
-    /// the packet that leaves next.
+    /// An authentic packet arrived: that outweighs all evidence so far. `next` is the number of the
+    /// packet that leaves next.
     pub(crate) fn on_heard(&mut self, now: Instant, next: PacketNumber) {
         (self.heard, self.since) = (now, next);
         (self.refused, self.unknown) = (Told::default(), Told::default());
@@ -81,14 +81,15 @@ impl Refusals {
         }
     }
 
-    /// Whoever is there did not know what to do with packet `number`.
+    /// UNKNOWN came, in answer to packet `number`.
     pub(crate) fn on_unknown(&mut self, now: Instant, number: PacketNumber) {
         if number >= self.since {
             self.unknown.again(now, UNKNOWN_STEP);
         }
     }
 
-    /// Whether the peer is to be asked often, for it may be another one now.
+    /// Whether the peer should be probed often: UNKNOWN says that another program may have its
+    /// address.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.unknown.times > 0
     }
@@ -98,7 +99,8 @@ impl Refusals {
         self.refused.times > 0
     }
 
-    /// When refusals are believed if nothing else is heard; sooner if all is `settled`.
+    /// When refusals close the connection if nothing authentic arrives; sooner if the transfer is
+    /// `settled`.
     pub(crate) fn unreachable_at(&self, settled: bool) -> Option<Instant> {
         if settled {
             return self.refused.first.map(|first| first + GONE_AFTER);
@@ -106,7 +108,7 @@ impl Refusals {
         self.enough_after(UNREACHABLE_AFTER)
     }
 
-    /// The same of an end that opens.
+    /// The same for a handshake.
     pub(crate) fn closed_at(&self) -> Option<Instant> {
         self.enough_after(CLOSED_AFTER)
     }
@@ -117,13 +119,13 @@ impl Refusals {
         enough.map(|(first, last)| (first + patience).max(last))
     }
 
-    /// When UNKNOWNs are believed if nothing else is heard.
+    /// When UNKNOWNs close the connection if nothing authentic arrives.
     pub(crate) fn forgotten_at(&self) -> Option<Instant> {
         let first = self.unknown.first.filter(|_| self.unknown.times >= UNKNOWNS)?;
         Some((first + FORGOTTEN_AFTER).max(self.heard + FORGOTTEN_SILENCE))
     }
 
-    /// When either is believed.
+    /// The earlier of both.
     pub(crate) fn next_timeout(&self, settled: bool) -> Option<Instant> {
         earliest([self.unreachable_at(settled), self.forgotten_at()])
     }

@@ -1,5 +1,5 @@
-//! The active end before it is open: OPEN, again and again, until the passive end is heard under
-//! the keys of one of its RESPONSEs, or until a limit.
+//! The active end during the handshake: repeats OPEN until a packet under the keys of a RESPONSE
+//! arrives, or a limit is reached.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,50 +18,52 @@ use crate::wire::packet::Parameters;
 use crate::wire::rfc998::{self, Packet998, Ports};
 use crate::wire::sealed::{self, HEADER_BYTES, Kind};
 
-/// Schedule of OPEN on each wire: first wait, longest wait, how many (§2.1, §4.1). Where half is
-/// lost either way one in four is answered: of ten all would be in vain once in eighteen times.
+/// Schedule of OPEN on each wire: first interval, longest interval, number (§2.1, §4.1). With half
+/// of all packets lost in each direction one OPEN in four is answered: ten would all fail once in
+/// eighteen times.
 const SCHEDULE_998: (Duration, Duration, u8) = (Duration::from_secs(1), Duration::from_secs(60), 8);
 const SCHEDULE_SEALED: (Duration, Duration, u8) =
     (Duration::from_millis(500), Duration::from_secs(1), 24);
 
-/// So many OPENs are whole; then they leave most of their padding out, since the path may take no
-/// more (`docs/protocol.md §4.1`). Had one more been whole, a narrow path would open 750 ms later.
+/// OPENs with full padding; later ones leave most of it out, since the path may have a small MTU
+/// (`docs/protocol.md §4.1`). With one more full OPEN, the handshake on such a path would take 750
+/// ms longer.
 const WHOLE_OPENS: u8 = 1;
 
-/// How long the true answer may still take after an unproven REFUSED, and how long somebody else
-/// may still be served (`docs/protocol.md §4.1`).
+/// Time left for the true answer after an unauthenticated REFUSED, and for another client of a busy
+/// server (`docs/protocol.md §4.1`).
 const HINT_PATIENCE: Duration = Duration::from_secs(5);
 const BUSY_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a datagram came to.
+/// The outcome of a datagram.
 pub(crate) enum Hear<'a> {
-    /// It was nothing.
+    /// It was ignored.
     Nothing,
-    /// It proved itself.
+    /// It was authentic.
     News,
     /// The connection is open; the datagram, if handed back, is its first.
     Opened(Box<Opened>, Option<&'a mut [u8]>),
 }
 
-/// What is needed to read the answer.
+/// The state needed to read the answer.
 #[derive(Debug)]
 enum Handshake {
     Rfc998 { ports: Ports },
     Sealed(Box<Candidates>),
 }
 
-/// Whether a cookie makes an OPEN leave before it is due.
+/// Whether a COOKIE makes an OPEN leave before it is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hurry {
-    /// The next cookie does: the newest OPEN left when it was due.
+    /// The next COOKIE does: the newest OPEN left when it was due.
     Ready,
-    /// One has: the next OPEN leaves early.
+    /// One has arrived: the next OPEN leaves early.
     Due,
-    /// Not before another OPEN was due.
+    /// None does before another OPEN is due.
     Spent,
 }
 
-/// An OPEN on its way.
+/// A handshake in progress at the active end.
 #[derive(Debug)]
 pub(crate) struct Active {
     peer: SocketAddr,
@@ -72,28 +74,28 @@ pub(crate) struct Active {
     longest_wait: Duration,
     left: u8,
     next: Instant,
-    /// When the newest OPEN left, and whether it was the only one.
+    /// When the newest OPEN left, and whether it is the only one.
     sent: Option<(Instant, bool)>,
-    /// When the first left, and as much later as this host stood still since.
+    /// When the first OPEN left, moved on by the time for which this host was suspended.
     first: Option<Instant>,
-    /// When something came that proved itself.
+    /// When the last authentic packet arrived.
     heard: Instant,
-    /// What somebody who could not prove it said, and when first.
+    /// The text of an unauthenticated REFUSED, and when the first came.
     hint: Option<(Instant, String)>,
     refused: Option<String>,
-    /// The passive end serves somebody else, and when it first said so.
+    /// The authenticated REFUSED of a busy server, and when the first came.
     busy: Option<(Instant, String)>,
-    /// The answer breaks the protocol (`rfc998`): what is wrong, and the ABORT that says so.
+    /// The answer violates the protocol (`rfc998`): how, and the ABORT for it.
     fault: Option<(&'static str, Option<Vec<u8>>)>,
-    /// What the peer's host said.
+    /// ICMP refusals of the peer's host.
     refusals: Refusals,
-    /// How long somebody who proves himself is waited for at most.
+    /// Longest wait for an authenticated peer.
     patience: Duration,
     hurry: Hurry,
-    /// OPENs that left, and whether the newest leaves once more.
+    /// OPENs sent.
     tries: u8,
     twice: bool,
-    /// Somebody said that OPEN is too large for the path.
+    /// OPEN is too large for the path, as this host or an ICMP message says.
     narrow: bool,
     entropy: Entropy,
 }
@@ -147,7 +149,7 @@ impl Active {
         self.peer
     }
 
-    /// The connection id that answers carry, where the wire has one.
+    /// The connection id in answers, where the wire has one.
     pub(crate) fn own_id(&self) -> Option<u32> {
         match &self.handshake {
             Handshake::Rfc998 { .. } => None,
@@ -155,8 +157,8 @@ impl Active {
         }
     }
 
-    /// The peer's host refused a packet that began like this. Whoever can show its clear bytes has
-    /// seen it.
+    /// The peer's host refused the packet that begins with `quote` (ICMP). Its clear bytes prove
+    /// that the author saw it.
     pub(crate) fn handle_unreachable(&mut self, now: Instant, quote: &[u8]) {
         let ours = match &self.handshake {
             Handshake::Rfc998 { .. } => true,
@@ -171,12 +173,12 @@ impl Active {
         }
     }
 
-    /// This host does not send OPEN, or a router says that it does not pass. That may be forged,
-    /// but the short form says the same. Whether there is one.
+    /// This host refuses to send OPEN, or a router reports that it is too large. That may be
+    /// forged, but the short form of OPEN carries the same. Returns whether there is a short form.
     pub(crate) fn handle_size_limit(&mut self, now: Instant, own_host: bool) -> bool {
         let short = matches!(self.handshake, Handshake::Sealed(_));
         if short && !std::mem::replace(&mut self.narrow, true) && own_host && self.tries > 0 {
-            // What was not sent does not count.
+            // An OPEN that was not sent does not count.
             self.left += 1;
             self.next = now;
             if self.sent.is_some_and(|(_, once)| once) {
@@ -186,7 +188,7 @@ impl Active {
         short
     }
 
-    /// A datagram; this host stood still for so long while it was here.
+    /// Handles a datagram; `still`: how long this host was suspended while it waited.
     pub(crate) fn handle_datagram<'a>(
         &mut self,
         (now, still): (Instant, Duration),
@@ -199,7 +201,7 @@ impl Active {
             let opened = called.then(|| self.handle_rfc998((now, still), bytes)).flatten();
             return opened.map_or(Hear::Nothing, |opened| Hear::Opened(opened, None));
         }
-        // What proves itself may come from elsewhere: a passive end may have moved too.
+        // An authentic packet may come from another address: a passive end may move too.
         let told = match sealed::kind_of(bytes) {
             Some(Kind::Response) => self.handle_response((now, still), bytes, words),
             Some(Kind::Cookie) => self.handle_cookie(now, bytes),
@@ -214,7 +216,7 @@ impl Active {
         Hear::News
     }
 
-    /// Something under transport keys: the passive end is there, and has chosen.
+    /// A packet under transport keys: the passive end is alive, and has chosen this RESPONSE.
     fn handle_first<'a>(&mut self, route: Route, bytes: &'a mut [u8]) -> Hear<'a> {
         let Handshake::Sealed(candidates) = &mut self.handshake else { return Hear::Nothing };
         let Some(candidate) = candidates.take_living(bytes) else { return Hear::Nothing };
@@ -226,7 +228,7 @@ impl Active {
         let place = if route.peer == self.peer {
             Place::Known
         } else {
-            // It was called elsewhere, and may still be there.
+            // OPEN went to another address, and the peer may still be there.
             let called = Route { peer: self.peer, local: None };
             Place::OneOf(vec![(called, self.open.len() as u64), (route, 0)])
         };
@@ -250,8 +252,8 @@ impl Active {
             return None;
         }
         match packet {
-            // The answer to an earlier OPEN, and the UID "prevents the initiator from confusing"
-            // the two (RFC 998 §5.1). The right one may still come.
+            // The answer to an earlier OPEN: the UID "prevents the initiator from confusing" the
+            // two (RFC 998 §5.1). The right one may still come.
             Packet998::Response(response) if response.uid != self.proposal.uid => None,
             Packet998::Response(response) => {
                 if let Err(what) = judge(Wire::Rfc998, &self.proposal, &response) {
@@ -281,7 +283,8 @@ impl Active {
         }
     }
 
-    /// The OPEN once more, with the number that RESPONSE told: who gives it back hears.
+    /// The OPEN once more, with the number from RESPONSE, which proves that this end receives at
+    /// its address.
     fn open_with(&self, ports: Ports, proof: u32) -> Vec<u8> {
         let client = super::return_routability::with(&self.proposal.client, proof, usize::MAX);
         let proposal = Parameters { client, ..self.proposal.clone() };
@@ -290,8 +293,8 @@ impl Active {
         open
     }
 
-    /// If this is another RESPONSE to this end's OPEN: the number that it tells, and the OPEN that
-    /// gives it back. To that one it tells none.
+    /// If this is another RESPONSE to this end's OPEN: the number in it, and the OPEN that returns
+    /// it. The answer to that OPEN has no number.
     pub(crate) fn response_again(&self, bytes: &[u8]) -> Option<Option<(u32, Vec<u8>)>> {
         let Handshake::Rfc998 { ports } = &self.handshake else { return None };
         match rfc998::parse(bytes, false, Default::default()) {
@@ -304,7 +307,7 @@ impl Active {
         }
     }
 
-    /// A RESPONSE; whether it is the passive end's.
+    /// Handles a RESPONSE. Returns whether it is authentic.
     fn handle_response(
         &mut self,
         (now, still): (Instant, Duration),
@@ -323,9 +326,9 @@ impl Active {
         true
     }
 
-    /// The passive end asks for proof of the address: the next OPEN brings the cookie. It leaves at
-    /// once, but only with another cookie than the last one's, since a COOKIE said again must draw
-    /// nothing, and only once for each OPEN that was due: old ones, said in turn, draw little.
+    /// A COOKIE: the next OPEN carries it, as proof of this end's address. It leaves at once, but
+    /// only if the cookie differs from the last, so that a replayed COOKIE draws nothing; and only
+    /// once for each OPEN that was due, so that replays of several old ones draw little.
     fn handle_cookie(&mut self, now: Instant, bytes: &[u8]) -> bool {
         let Handshake::Sealed(candidates) = &self.handshake else { return false };
         let Ok(frame) = sealed::parse_cookie(bytes) else { return false };
@@ -339,13 +342,14 @@ impl Active {
             self.hurry = Hurry::Due;
             self.next = now;
             self.left += 1;
-            // What came before drew the cookie, and so no RESPONSE.
+            // The OPEN before drew the COOKIE, and so no RESPONSE.
             self.sent = self.sent.filter(|(_, once)| !once);
         }
         true
     }
 
-    /// A REFUSED, from the address that was called or from elsewhere; whether it proves itself.
+    /// Handles a REFUSED; `called`: it came from the address that OPEN goes to. Returns whether it
+    /// is authentic.
     fn handle_refused(&mut self, now: Instant, bytes: &[u8], called: bool) -> bool {
         let Handshake::Sealed(candidates) = &self.handshake else { return false };
         let Ok(frame) = sealed::parse_refused(bytes) else { return false };
@@ -369,10 +373,9 @@ impl Active {
         proven
     }
 
-    /// The round trip that an answer tells, now that this host has stood `still` since it came:
-    /// only an OPEN sent once tells it (Karn's rule), and only if no other was due since, or it is
-    /// known what this host did instead. And, however often it was sent, the longest that it may
-    /// be: no answer is older than the first OPEN.
+    /// The round trip of an answer, if it can be measured: only of an OPEN sent once (Karn's rule),
+    /// and only if no other was due since, or the time `still` is known for which this host was
+    /// suspended. Also its upper bound: no answer is older than the first OPEN.
     fn round_trips(&self, now: Instant, still: Duration) -> (Option<Duration>, Option<Duration>) {
         let known = now <= self.next || !still.is_zero();
         let once = self.sent.filter(|(_, once)| *once && known);
@@ -380,8 +383,8 @@ impl Active {
         (once.map(|(at, _)| since(at)), self.first.map(since))
     }
 
-    /// A QUIT for each passive end that may hold what this one opens for a connection: the one that
-    /// OPEN was sent to (`rfc998`), those whose RESPONSEs were confirmed (`sealed`).
+    /// A QUIT for each passive end that may have the connection open: the one that OPEN went to
+    /// (`rfc998`), those whose RESPONSEs were confirmed (`sealed`).
     pub(crate) fn quits(&mut self, reason: &str) -> Vec<Vec<u8>> {
         match &mut self.handshake {
             Handshake::Rfc998 { ports } if self.sent.is_some() => {
@@ -394,7 +397,7 @@ impl Active {
         }
     }
 
-    /// The ABORT that a bad RESPONSE draws, once.
+    /// The ABORT that answers a bad RESPONSE, once.
     pub(crate) fn take_abort(&mut self) -> Option<Vec<u8>> {
         self.fault.as_mut().and_then(|(_, abort)| abort.take())
     }
@@ -419,9 +422,9 @@ impl Active {
         })
     }
 
-    /// When there is no more hope. A hint or a refusal of the host may be forged by somebody on the
-    /// path; but the true answer would come in the time they leave it. Who is heard is waited for
-    /// once more, as long as there are OPENs.
+    /// When the handshake fails. An attacker on the path can forge a hint or an ICMP refusal, so
+    /// they leave time for the true answer. Each authentic packet extends the wait, as long as
+    /// OPENs are left.
     fn deadline(&self) -> Option<Instant> {
         earliest([
             (self.left == 0).then_some(self.next),
@@ -431,7 +434,7 @@ impl Active {
         ])
     }
 
-    /// Appends what is due: the OPEN, and what confirms the answers to it.
+    /// Appends the packet that is due: an OPEN, or one that confirms a RESPONSE.
     pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
         if let Handshake::Sealed(candidates) = &mut self.handshake
             && let Some(len) = candidates.poll_transmit(now, out)
@@ -459,7 +462,7 @@ impl Active {
         Some(self.put_open(out))
     }
 
-    /// Appends the OPEN, in the form that its turn has.
+    /// Appends the OPEN, in the long or short form.
     fn put_open(&self, out: &mut Vec<u8>) -> usize {
         let sealed = matches!(self.handshake, Handshake::Sealed(_));
         let narrow = self.narrow || self.tries > WHOLE_OPENS;

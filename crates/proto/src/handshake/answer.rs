@@ -1,18 +1,19 @@
-//! What a passive end does about a datagram.
+//! The response of a passive end to a datagram.
 
 use super::Opened;
 
-/// What to do about a datagram.
+/// The response to a datagram.
 pub(crate) enum Answer<'a> {
-    /// It was nothing.
+    /// None: the datagram is ignored.
     Nothing,
-    /// Send this back, no longer than what came.
+    /// Send this back; it is no longer than the datagram.
     Reply(Vec<u8>),
-    /// Send both back, a RESPONSE and the first words; together they are no longer than what came.
+    /// Send both back, RESPONSE and the early control packet; together they are no longer than the
+    /// datagram.
     Greeting(Vec<u8>, Vec<u8>),
-    /// The peer of the half-open connection that stands was started again: send this (`rfc998`).
+    /// The peer of the half-open connection was restarted: send this (`rfc998`).
     Again(Vec<u8>),
-    /// The peer of the connection that stands has shown that it hears: send this (`rfc998`).
+    /// The peer's address is validated: send this (`rfc998`).
     Heard(Vec<u8>),
     /// A connection is open; the datagram, if handed back, is its first.
     Opened(Box<Opened>, Option<&'a mut [u8]>),

@@ -1,8 +1,8 @@
-//! Who may open a connection here: an OPEN's MAC says it, under a key that both ends can make of a
-//! ticket's secret or of their static keys (`docs/protocol.md §4.2, §4.8`).
+//! Authentication of OPEN by its MAC, under a key that both ends derive from a ticket's secret or
+//! from their static keys (`docs/protocol.md §4.2, §4.8`).
 //!
-//! Whoever fails costs a look into an ordered list and one keyed hash, whatever he gets wrong, and
-//! learns nothing by the time it takes.
+//! A failed attempt costs a binary search and one keyed hash, whatever is wrong with it, so its
+//! timing reveals nothing.
 
 use std::sync::Arc;
 
@@ -13,21 +13,21 @@ use crate::crypto::noise::Means;
 use crate::entropy::Entropy;
 use crate::wire::sealed::OpenFrame;
 
-/// The keys of the MACs of those who may come in, beside those that an identity holds.
+/// The MAC keys of accepted clients, beside those of an identity.
 #[derive(Debug)]
 pub(super) struct Gate {
-    /// Of the ticket, where there is one.
+    /// The ticket's key, if there is a ticket.
     ticket: Option<MacKey>,
-    /// For OPENs whose key nobody knows.
+    /// The key for OPENs with an unknown key id.
     decoy: MacKey,
 }
 
-/// Whoever sent an OPEN that is not forged.
+/// The sender of an authentic OPEN.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
-    /// Under which it is answered.
+    /// The key that authenticates the answer.
     pub(super) mac_key: MacKey,
-    /// Its static key, if it came by one.
+    /// Its static key, if it has one.
     pub(super) key: Option<PublicKey>,
 }
 
@@ -35,12 +35,12 @@ impl Gate {
     pub(super) fn new(config: &Config, entropy: &mut Entropy) -> Self {
         let secret = config.secret.as_ref().filter(|_| config.identity.is_none());
         let ticket = secret.map(MacKey::from_secret);
-        // An end with a ticket needs none, and draws as many numbers as ever.
+        // An end with a ticket needs no decoy, and draws as many numbers as before.
         let decoy = config.identity.as_ref().map_or([0; 32], |_| entropy.draw());
         Self { ticket, decoy: MacKey::decoy(decoy) }
     }
 
-    /// Who sent an OPEN, or what to tell whoever forged it.
+    /// The authenticated sender of an OPEN, or the answer to a forged one.
     pub(super) fn admit(
         &self,
         config: &Config,
@@ -52,7 +52,7 @@ impl Gate {
             (Some(Identity::Server(authorized)), Some(id)) => {
                 let bonds: Vec<_> = authorized.with_id(id).collect();
                 if bonds.is_empty() {
-                    // An id that is known and a MAC that is wrong takes as long.
+                    // A known id with a wrong MAC takes as long.
                     verified(&self.decoy);
                 }
                 let bond = bonds.iter().find(|bond| verified(bond.mac_key()));
@@ -70,7 +70,7 @@ impl Gate {
 }
 
 impl Caller {
-    /// What the handshake with it needs.
+    /// The authentication of the handshake with it.
     pub(super) fn means<'a>(&self, config: &'a Config) -> Option<Means<'a>> {
         match (&config.identity, self.key) {
             (Some(Identity::Server(authorized)), Some(peer)) => {
@@ -82,7 +82,7 @@ impl Caller {
     }
 }
 
-/// What an active end proves itself by, kept as long as it reads answers.
+/// The credentials of an active end, kept as long as it reads answers.
 #[derive(Clone, Debug)]
 pub(super) enum Proof {
     Secret(Secret),
@@ -90,7 +90,7 @@ pub(super) enum Proof {
 }
 
 impl Proof {
-    /// That of `config`; a passive end's identity cannot call.
+    /// The credentials in `config`; a passive end's identity cannot open a connection.
     pub(super) fn of(config: &Config) -> Self {
         match &config.identity {
             Some(Identity::Client(calling)) => Self::Identity(calling.clone()),
@@ -120,7 +120,7 @@ mod tests {
         StaticKey::from_bytes([byte; 32])
     }
 
-    /// Two clients whose ids collide are told from each other by the MAC, and no third gets in.
+    /// The MAC tells two clients with the same id apart, and refuses a third.
     #[test]
     fn ids_that_collide_are_survived() {
         let clients = [key(1).public(), key(2).public()];

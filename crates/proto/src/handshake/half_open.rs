@@ -1,5 +1,5 @@
-//! An opening that a passive end has answered, and that nothing has confirmed yet
-//! (`docs/protocol.md §4.2, §4.3`).
+//! A half-open connection (RFC 4987): an answered OPEN that is not confirmed yet (`docs/protocol.md
+//! §4.2, §4.3`).
 
 use super::Place;
 use super::answer::Answer;
@@ -10,37 +10,37 @@ use crate::crypto::exporter::Root;
 use crate::time::Instant;
 use crate::wire::packet::Parameters;
 
-/// Addresses remembered of one opening.
+/// Most addresses kept of one half-open connection.
 const MAX_ROUTES: usize = 4;
 
-/// A handshake answered and not confirmed yet. It belongs to one OPEN, whatever addresses copies of
-/// it come from: all of them get the same RESPONSE, and only the true peer can use it.
+/// An answered, unconfirmed handshake. It belongs to one OPEN, whatever addresses copies of it come
+/// from: all get the same RESPONSE, and only the true peer can use it.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// The static key of whoever opens it, if it comes by one.
+    /// The static key of the active end, if it has one.
     pub(super) key: Option<PublicKey>,
     pub(super) open_mac: [u8; 16],
     /// Bytes of the shortest copy of it.
     pub(super) open_bytes: usize,
     pub(super) own_id: u32,
     pub(super) response: Vec<u8>,
-    /// What follows it, under transport keys: what is here already, and the first GO.
+    /// The early control packet behind it, under transport keys: HAVE and the first GO.
     pub(super) first_words: Option<Vec<u8>>,
     pub(super) link: Link,
     pub(super) root: Root,
     pub(super) parameters: Parameters,
     pub(super) table_bytes: u32,
     pub(super) created: Instant,
-    /// Where RESPONSE went: the first address first, then the newest ones.
+    /// The addresses that RESPONSE went to: the first one first, then the newest.
     pub(super) routes: Vec<Route>,
-    /// RESPONSE was sent once only: the time since is a round trip.
+    /// RESPONSE was sent only once, so that its confirmation measures a round trip.
     pub(super) once: bool,
-    /// The OPEN brought a cookie: the first address is the peer's.
+    /// The OPEN had a cookie, so the first address is validated.
     pub(super) proven: bool,
 }
 
 impl Slot {
-    /// A copy of its OPEN came from there.
+    /// A copy of its OPEN came from `route`.
     pub(super) fn note(&mut self, route: Route) {
         if self.routes.contains(&route) {
             return;
@@ -51,7 +51,7 @@ impl Slot {
         self.routes.push(route);
     }
 
-    /// What a copy of its OPEN draws that came in so many bytes.
+    /// The answer to a copy of its OPEN of `received` bytes.
     pub(super) fn greeting(&self, came: usize) -> Answer<'static> {
         let words = self.first_words.as_ref();
         match words.filter(|words| self.response.len() + words.len() <= came) {
@@ -60,8 +60,8 @@ impl Slot {
         }
     }
 
-    /// Tells a peer that was greeted, to whom it is open already, that the client gives up, if
-    /// there is room for it.
+    /// The QUIT for a peer that got early control, and so has the connection open, if the limit
+    /// leaves room for it.
     pub(super) fn quit(&mut self, reason: &str) -> Option<(Route, Vec<u8>)> {
         self.first_words.as_ref()?;
         let mut quit = Vec::new();
@@ -70,15 +70,15 @@ impl Slot {
         (quit.len() <= self.spare()).then_some((to, quit))
     }
 
-    /// By how much more came with each copy of its OPEN than went back.
+    /// Bytes received with each copy of its OPEN beyond those sent back.
     fn spare(&self) -> usize {
         let went = self.response.len() + self.first_words.as_ref().map_or(0, Vec::len);
         self.open_bytes.saturating_sub(went)
     }
 
-    /// What is known of where the peer is, now that a packet from `route` confirms it.
-    /// It has read RESPONSE; so if that went nowhere else, or a cookie before it, it was the proof
-    /// of its address. Else somebody copied packets, and those who sent them are asked.
+    /// The peer's location, now that a packet from `route` confirms the handshake. The peer has
+    /// read RESPONSE; so if RESPONSE or a cookie before it went to one address only, that address
+    /// is validated. Otherwise packets were copied, and all addresses get CHALLENGEs.
     pub(super) fn place(&self, route: Route) -> Place {
         let alone = self.routes.len() == 1 || self.proven;
         if alone && self.routes.first() == Some(&route) {
@@ -86,7 +86,7 @@ impl Slot {
         }
         let spare = self.spare();
         let others = self.routes.iter().filter(|other| **other != route).rev();
-        // The address that the packet came from first: the others may be forgotten.
+        // The source of the packet first: the others may be dropped.
         let known = self.routes.contains(&route);
         let came = if known { spare } else { 0 };
         let others = others.map(|other| (*other, spare as u64));

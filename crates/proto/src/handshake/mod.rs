@@ -1,5 +1,5 @@
-//! Opening a connection: OPEN, RESPONSE, REFUSED, and what the parameters become
-//! (RFC 998 §5.1; `docs/protocol.md §4`). The drawn machine is in `docs/protocol.md §10.3`.
+//! The handshake: OPEN, RESPONSE, REFUSED, and the negotiation of parameters (RFC 998 §5.1;
+//! `docs/protocol.md §4`). The state machine is drawn in `docs/protocol.md §10.3`.
 
 pub(crate) mod active;
 pub(crate) mod answer;
@@ -33,50 +33,50 @@ use crate::wire::data_overhead;
 use crate::wire::packet::{Burst, Mode, Parameters};
 use crate::wire_profile::Rules;
 
-/// What a receiver says first to a peer with which this was settled, and with so many table bytes;
-/// `None` if it cannot say it yet.
+/// The early control messages of a receiver (0.5-RTT data) for these negotiated parameters and
+/// table bytes; `None` if it has none yet.
 pub(crate) type FirstWords<'a> = &'a dyn Fn(&Parameters, u32) -> Option<ControlFifo>;
 
-/// A connection that is open now.
+/// A connection whose handshake is complete.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) link: Link,
-    /// What was settled; death timer and client string are the other end's.
+    /// The negotiated parameters; death timer and client string are the peer's.
     pub(crate) parameters: Parameters,
     pub(crate) table_bytes: u32,
-    /// The static key that the peer proved to be its own, if it was opened by keys.
+    /// The peer's static key, if it was opened by keys.
     pub(crate) peer_key: Option<PublicKey>,
     /// Round trip of the handshake, if it was measured.
     pub(crate) rtt: Option<Duration>,
-    /// The longest that it may have been.
+    /// Upper bound of the round trip.
     pub(crate) longest_rtt: Option<Duration>,
-    /// When a receiver has said its first words, if it has, and whether only once.
+    /// When early control left, if it has, and whether only once.
     pub(crate) greeted: Option<(Instant, bool)>,
     /// A packet to send first.
     pub(crate) reply: Option<Vec<u8>>,
-    /// Where the peer is.
+    /// The peer's location.
     pub(crate) place: Place,
-    /// The number in RESPONSE, and the OPEN that shows that it was heard.
+    /// The number in RESPONSE, and the OPEN that returns it.
     pub(crate) echo: Option<(u32, Vec<u8>)>,
-    /// It may be that nobody there hears a word: bytes of the packet that came from there, and
-    /// whether it can be expected to show soon that somebody does.
+    /// The address is not validated: bytes of the packet that came from it, and whether validation
+    /// can be expected soon.
     pub(crate) doubted: Option<(usize, bool)>,
-    /// It opened before anything was said that confirms it: that is to leave first.
+    /// It opened before a confirming packet left: one must leave first.
     pub(crate) unconfirmed: bool,
-    /// For what the connection draws by lot.
+    /// The connection's randomness.
     pub(crate) entropy: Entropy,
-    /// What the keys of its branches are made of (`sealed`).
+    /// The exporter secret, source of the keys of branches and lanes (`sealed`).
     pub(crate) root: Option<Root>,
-    /// Packets under the connection's keys that left before it was open: when, and how long.
+    /// Packets under the connection's keys that left before it was open: time, number and bytes.
     pub(crate) sent_before: Vec<(Instant, PacketNumber, usize)>,
 }
 
-/// What is known of where the peer is.
+/// The peer's location.
 #[derive(Debug)]
 pub(crate) enum Place {
-    /// It showed that it hears what is sent to where its packet came from.
+    /// The source address of its packet is validated.
     Known,
-    /// It is at one of these addresses; from each came so many more bytes than went there.
+    /// It is at one of these addresses, each with its bytes received less bytes sent.
     OneOf(Vec<(Route, u64)>),
 }
 
@@ -115,14 +115,14 @@ impl Opened {
     }
 }
 
-/// What both ends mix into the handshake: the clear bytes of OPEN, and the key id that it brings
-/// (`docs/protocol.md §4.1, §4.8`).
+/// The prologue of the Noise handshake: the clear bytes of OPEN, and its key id (`docs/protocol.md
+/// §4.1, §4.8`).
 fn prologue(clear: &[u8; 16], key: Option<KeyId>) -> Vec<u8> {
     let key = key.as_ref().map_or(&[][..], |id| &id.0);
     [&b"netblt 9"[..], clear, key].concat()
 }
 
-/// What an end with `config` proposes.
+/// The proposal of an end with `config`.
 pub(crate) fn propose(config: &Config, uid: u32) -> Parameters {
     let packet_bytes = config
         .datagram_bytes
@@ -149,8 +149,8 @@ pub(crate) fn propose(config: &Config, uid: u32) -> Parameters {
     }
 }
 
-/// What the passive end makes of a proposal: the same or more restrictive in everything
-/// (RFC 998 §5.1). `Err` holds the reason for REFUSED.
+/// Negotiates the parameters of the passive end: the proposal's or more restrictive ones (RFC 998
+/// §5.1). `Err` has the reason for REFUSED.
 pub(crate) fn settle(config: &Config, proposal: &Parameters) -> Result<Parameters, &'static str> {
     let own = propose(config, proposal.uid);
     if proposal.mode == own.mode && !config.any_role {
@@ -178,12 +178,12 @@ pub(crate) fn settle(config: &Config, proposal: &Parameters) -> Result<Parameter
     Ok(settled)
 }
 
-/// Whether the active end can live with a RESPONSE: nothing in it may be looser than its OPEN.
+/// Whether a RESPONSE is valid: nothing in it may be looser than OPEN.
 pub(crate) fn agrees(wire: Wire, proposal: &Parameters, response: &Parameters) -> bool {
     judge(wire, proposal, response).is_ok()
 }
 
-/// The same, with what is wrong. Stricter values that cannot be used are not looser ones.
+/// The same, with the fault. Stricter values that cannot be used are not looser ones.
 pub(crate) fn judge(
     wire: Wire,
     proposal: &Parameters,

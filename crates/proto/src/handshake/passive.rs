@@ -1,6 +1,6 @@
-//! The passive end: judges OPENs from cheap to dear, answers each with one handshake wherever its
-//! copies come from, and never sends an address more bytes than came from it
-//! (`docs/protocol.md §4.2, §4.3`).
+//! The passive end: checks OPENs in order of cost, answers each with one handshake wherever its
+//! copies come from, and never sends an address more bytes than came from it (`docs/protocol.md
+//! §4.2, §4.3`).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,18 +27,18 @@ use crate::wire::packet::{Parameters, RateLimit};
 use crate::wire::rfc998::{self, Packet998};
 use crate::wire::sealed::{self, Kind, OPEN_BYTES, Offer, OpenFrame};
 
-/// Unconfirmed openings kept at once, and from how many on an OPEN must bring a cookie: of an end
-/// that has one peer, and of one for all.
+/// Bounds of half-open connections, of an end with one peer and of a listener: their number, and
+/// the number from which an OPEN needs a cookie.
 const ONE: Room = Room { slots: 16, cookie_from: 8, at_once: 64 };
 const MANY: Room = Room { slots: 256, cookie_from: 0, at_once: 512 };
-/// Openings remembered that were confirmed.
+/// Most confirmed OPENs kept.
 const MAX_SERVED: usize = 1024;
-/// An unconfirmed opening is forgotten after this.
+/// Lifetime of a half-open connection.
 const SLOT_LIFE: Duration = Duration::from_secs(60);
-/// UNKNOWNs at most: one in this time.
+/// Least time between two UNKNOWNs.
 const UNKNOWN_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How much an end remembers of those who have not shown that they hear.
+/// Bounds of the state for peers that are not confirmed.
 #[derive(Clone, Copy, Debug)]
 struct Room {
     slots: usize,
@@ -47,18 +47,18 @@ struct Room {
     at_once: u32,
 }
 
-/// The connection that this end has.
+/// The open connection of this end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standing {
-    /// Its peer was heard lately.
+    /// A packet of its peer arrived lately.
     pub(crate) alive: bool,
-    /// The connection id that its peer's packets carry.
+    /// The connection id in its peer's packets.
     pub(crate) own_id: Option<u32>,
-    /// Nothing was heard of its peer but the OPEN.
+    /// Only its peer's OPEN has arrived.
     pub(crate) half_open: bool,
 }
 
-/// A passive end.
+/// The handshake of a passive end.
 #[derive(Debug)]
 pub(crate) struct Passive {
     entropy: Entropy,
@@ -66,11 +66,11 @@ pub(crate) struct Passive {
     cookies: CookieJar,
     slots: Vec<Slot>,
     bucket: Shared,
-    /// The next UNKNOWN may leave then.
+    /// When the next UNKNOWN may leave.
     next_unknown: Instant,
-    /// The MACs of OPENs whose RESPONSE was confirmed, and when: their peers have it.
+    /// The MACs of OPENs whose RESPONSE was confirmed, and when: their peers have the RESPONSE.
     served: VecDeque<(Instant, [u8; 16])>,
-    /// What opened the connection that stands.
+    /// The OPEN of the current connection (`rfc998`).
     standing: Option<Standing998>,
     room: Room,
 }
@@ -90,35 +90,35 @@ impl Passive {
         }
     }
 
-    /// A passive end of many peers, each of which it hands out (`sealed`).
+    /// A passive end for many peers, which returns each connection (`sealed`).
     pub(crate) fn for_many(config: &Config, entropy: Entropy) -> Self {
         let bucket = Shared::of_many(MANY.at_once);
         Self { room: MANY, bucket, ..Self::new(config, entropy) }
     }
 
-    /// The connection ids of the openings that are answered and not confirmed, oldest first.
+    /// The connection ids of half-open connections, oldest first.
     pub(crate) fn unconfirmed_ids(&self) -> impl Iterator<Item = u32> {
         self.slots.iter().map(|slot| slot.own_id)
     }
 
-    /// The newest opening is as if it had this connection id.
+    /// Gives the newest half-open connection this id.
     #[cfg(test)]
     pub(crate) fn await_id(&mut self, id: u32) {
         self.slots.last_mut().expect("an opening").own_id = id;
     }
 
-    /// Others are let in from now on: openings of those who are not end.
+    /// The accepted keys changed: drops half-open connections of other keys.
     pub(crate) fn on_authorized(&mut self, authorized: &Authorized) {
         self.slots.retain(|slot| slot.key.is_none_or(|key| authorized.knows(&key)));
     }
 
-    /// What tells those who were greeted, to whom it is open already, that the client gives up.
+    /// QUITs for peers that got early control, and so have the connection open.
     pub(crate) fn quits(&mut self, reason: &str) -> Vec<(Route, Vec<u8>)> {
         self.slots.iter_mut().filter_map(|slot| slot.quit(reason)).collect()
     }
 
-    /// A datagram that the connection that stands, if there is one, did not want; this host stood
-    /// still for so long while it was here.
+    /// Handles a datagram that the current connection, if any, did not accept; `still`: how long
+    /// this host was suspended while it waited.
     pub(crate) fn handle_datagram<'a>(
         &mut self,
         (now, still): (Instant, Duration),
@@ -151,8 +151,7 @@ impl Passive {
 
     // ---- sealed
 
-    /// An OPEN, whole, that came from there in so many bytes; answers what to send back, if
-    /// anything.
+    /// Handles an OPEN from `route`; returns the answer, if any.
     fn handle_open(
         &mut self,
         now: Instant,
@@ -189,7 +188,7 @@ impl Passive {
             let cookie = sealed::build_cookie(frame.connection, frame.uid, &cookie, mac);
             return Some(Answer::Reply(cookie));
         }
-        // A true peer asks again.
+        // A true peer repeats its OPEN.
         let place = |network: &[u8]| self.cookies.place(network);
         if !self.bucket.take(now, route.peer.ip(), place) {
             return None;
@@ -204,7 +203,7 @@ impl Passive {
         }
     }
 
-    /// The handshake: a slot for it, or what refuses it.
+    /// Computes the handshake: a half-open connection, or the REFUSED.
     fn answer(
         &mut self,
         came: (Instant, (Route, usize), bool),
@@ -232,8 +231,8 @@ impl Passive {
             Ok(parameters) => {
                 let table_bytes = offer.table_bytes.min(config.table_bytes);
                 let settled = Offer { parameters, ciphers: cipher.bit(), table_bytes };
-                // What they grant is the one connection's that this end will have: who is answered
-                // besides hears of it once it is that.
+                // Its grants belong to the one connection that this end will have, so other peers
+                // get them only once theirs is that connection.
                 let greeted = self.slots.iter().any(|slot| slot.first_words.is_some());
                 let words = (!greeted).then(|| words(&settled.parameters, table_bytes)).flatten();
                 let from = (caller.key, frame);
@@ -243,7 +242,7 @@ impl Passive {
         }
     }
 
-    /// A slot, for which there is room now.
+    /// Makes a half-open connection; there is room for it.
     fn make_slot(
         &mut self,
         (now, (route, len), proven): (Instant, (Route, usize), bool),
@@ -266,7 +265,7 @@ impl Passive {
             keys.responder_to_initiator,
             keys.initiator_to_responder,
         );
-        // What does not fit waits until the peer is known to be there.
+        // Messages that do not fit wait until the peer is confirmed.
         let room = OPEN_BYTES.saturating_sub(response.len());
         let first_words = words.filter(|words| words.fits_sealed(room)).map(|mut words| {
             let mut packet = Vec::new();
@@ -276,7 +275,7 @@ impl Passive {
         if self.slots.len() >= self.room.slots {
             self.make_room();
         }
-        // To this end the other one's words matter: its death timer, its name, its length.
+        // The peer's own values count here: death timer, client string and length.
         let parameters = Parameters {
             death_timer: proposal.death_timer,
             client: proposal.client,
@@ -301,10 +300,11 @@ impl Passive {
         })
     }
 
-    /// Drops an opening: the oldest of whoever has the most, so that nobody takes the others' room.
+    /// Drops a half-open connection: the oldest of the client that has most of them, so that no
+    /// client takes the room of the others.
     fn make_room(&mut self) {
         let for_many = self.room.cookie_from == 0;
-        // Without a key it is the address that tells who somebody is, if a cookie has proved it.
+        // A client without a key is known by its address, if a cookie has validated that.
         let owner = |slot: &Slot| match slot.key {
             None if for_many => (None, slot.routes.first().map(|route| route.peer.ip())),
             key => (key, None),
@@ -324,7 +324,7 @@ impl Passive {
         }
     }
 
-    /// A packet under transport keys, but not under those of the connection that stands.
+    /// A packet under transport keys other than those of the current connection.
     fn handle_other<'a>(
         &mut self,
         (now, still): (Instant, Duration),
@@ -342,8 +342,8 @@ impl Passive {
         }
     }
 
-    /// Somebody goes on with a connection that is not known here: its end was stopped, or another
-    /// one took its place. He is told, and nothing is remembered of it.
+    /// A packet of an unknown connection: this end was restarted, or has another connection now.
+    /// UNKNOWN answers it, without any state.
     fn disown(&mut self, now: Instant, bytes: &[u8]) -> Answer<'static> {
         let early = now < self.next_unknown;
         let Some(unknown) = sealed::build_unknown(bytes).filter(|_| !early) else {
@@ -353,8 +353,8 @@ impl Passive {
         Answer::Reply(unknown.to_vec())
     }
 
-    /// The first packet that authenticates makes its slot the connection, unless one stands whose
-    /// peer is alive.
+    /// The first authentic packet makes its half-open connection the current one, unless there is
+    /// one whose peer is alive.
     fn confirm<'a>(
         &mut self,
         (now, still): (Instant, Duration),
@@ -363,13 +363,13 @@ impl Passive {
         at: usize,
         standing: Option<Standing>,
     ) -> Answer<'a> {
-        // The proof must not cost what makes it proof again.
+        // Checking must not use up the packet number that opening it needs again.
         let alive = standing.is_some_and(|standing| standing.alive);
         if alive || !self.slots[at].link.authenticates(bytes) {
             return Answer::Nothing;
         }
         let slot = self.slots.remove(at);
-        // What others were granted this one has now.
+        // The grants of the other half-open connections belong to this one now.
         self.slots.retain(|slot| slot.first_words.is_none());
         if self.served.len() >= MAX_SERVED {
             self.served.pop_front();
@@ -471,7 +471,7 @@ impl Passive {
 }
 
 impl Caller {
-    /// A REFUSED that proves that it is this end's.
+    /// An authenticated REFUSED.
     fn refuse(&self, frame: &OpenFrame<'_>, for_now: bool, reason: &str) -> Vec<u8> {
         sealed::build_refused(frame.connection, frame.uid, for_now, reason, |covered| {
             self.mac_key.mac(&[covered, &frame.mac])
@@ -479,19 +479,20 @@ impl Caller {
     }
 }
 
-/// The public key, to whoever asks.
+/// The answer to WHO: this end's public key.
 fn introduce(config: &Config, bytes: &[u8]) -> Option<Vec<u8>> {
     let Some(Identity::Server(authorized)) = &config.identity else { return None };
     let nonce = sealed::parse_who(bytes).ok().filter(|_| authorized.introduces())?;
     Some(sealed::build_key(nonce, &authorized.own().public()).to_vec())
 }
 
-/// A REFUSED that proves nothing, for a peer that could not check it.
+/// An unauthenticated REFUSED, for a peer that could not check it.
 fn hint(frame: &OpenFrame<'_>, reason: &str) -> Vec<u8> {
     sealed::build_refused(frame.connection, frame.uid, false, reason, |_| [0; 16])
 }
 
-/// An OPEN of another version: said in its own words if they are RFC 998's, and in no more bytes.
+/// The REFUSED for an OPEN of another version, in RFC 998's format if it has that, and in no more
+/// bytes.
 fn refuse_version(bytes: &[u8]) -> Option<Vec<u8>> {
     if let Ok((sent, Packet998::Open(_))) = rfc998::parse(bytes, false, ControlSeq(0)) {
         let mut reply = Vec::new();

@@ -1,9 +1,9 @@
-//! The answers that an active end has had, until one of them is heard to live
+//! The RESPONSEs that an active end has received, until a packet under the keys of one arrives
 //! (`docs/protocol.md §4.3`).
 //!
-//! A true RESPONSE may be an old one: of a listener that was started again, or that dropped the
-//! opening in a flood and answered the next OPEN anew. Which one counts only the passive end knows,
-//! and it shows by saying something under the keys.
+//! An authentic RESPONSE may be old: of a listener that was restarted, or that dropped the
+//! half-open connection in a flood and answered the next OPEN with a new one. Only the passive end
+//! knows which one counts, and shows it by a packet under its keys.
 
 use std::time::Duration;
 
@@ -25,31 +25,31 @@ use super::authentication::Proof;
 use super::rate_limit::Bucket;
 use super::{FirstWords, agrees};
 
-/// Answers kept at once; beyond, the oldest goes.
+/// Most RESPONSEs kept; beyond that the oldest is dropped.
 const MAX_CANDIDATES: usize = 8;
-/// Answers taken in all. Each is taken once: its keys are the same every time, and a link that is
-/// made of them again would begin again with packet 0.
+/// Most RESPONSEs accepted in all. Each is accepted once: its keys are always the same, and a
+/// second codec with them would reuse packet numbers.
 const MAX_TAKEN: usize = 256;
-/// Where message 2 of the handshake has the key that makes all others: at its beginning.
+/// Bytes of the ephemeral key at the start of message 2 of the handshake.
 const EPHEMERAL_BYTES: usize = 32;
-/// RESPONSEs looked at at once, at most: anybody can send some that prove nothing.
+/// Most RESPONSEs checked at once: any sender can make invalid ones.
 const MAX_AT_ONCE: u32 = 64;
-/// So many packets that confirm one of them have left, and copies of its RESPONSE draw no more:
-/// anybody can send those. With each OPEN one leaves all the same, for this end may have moved.
+/// Most confirming packets that copies of one RESPONSE draw: any sender can repeat it. One more
+/// leaves with each OPEN, since this end may have moved.
 const MAX_CONFIRMS: usize = 64;
 
-/// What became of a RESPONSE.
+/// The verdict on a RESPONSE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judged {
-    /// It proves nothing, or cannot be looked at now.
+    /// It is not authentic, or cannot be checked now.
     Nothing,
-    /// It is the passive end's.
+    /// It is authentic.
     True,
-    /// It is the passive end's, and looser than the OPEN.
+    /// It is authentic, and looser than the OPEN.
     Loose,
 }
 
-/// What an OPEN was made of, to read the answers to it; and the answers.
+/// The state to read the answers to an OPEN, and the answers.
 #[derive(Debug)]
 pub(super) struct Candidates {
     proof: Proof,
@@ -64,14 +64,14 @@ pub(super) struct Candidates {
     table_bytes: u32,
     bucket: Bucket,
     all: Vec<Candidate>,
-    /// The ephemeral keys of those that were taken, the newest last.
+    /// The ephemeral keys of accepted RESPONSEs, the newest last.
     taken: Vec<[u8; EPHEMERAL_BYTES]>,
 }
 
-/// An answer.
+/// An accepted RESPONSE.
 #[derive(Debug)]
 pub(super) struct Candidate {
-    /// By which a repetition is known.
+    /// Identifies a repetition.
     noise: Vec<u8>,
     pub(super) link: Link,
     pub(super) root: Root,
@@ -79,19 +79,19 @@ pub(super) struct Candidate {
     pub(super) table_bytes: u32,
     pub(super) rtt: Option<Duration>,
     pub(super) longest_rtt: Option<Duration>,
-    /// The packets that confirm it, as far as they have left.
+    /// The confirming packets that have left.
     pub(super) sent: Vec<(Instant, PacketNumber, usize)>,
     due: bool,
-    /// A receiver's first words, which follow each of them. No more is sent than the RESPONSE had:
-    /// it may be somebody's copy of an old one.
+    /// A receiver's early control messages, which follow each confirming packet. No more bytes are
+    /// sent than the RESPONSE had: it may be a replay of an old one.
     words: Option<ControlFifo>,
     words_due: bool,
-    /// When they left first, and whether only then.
+    /// When they left first, and whether only once.
     pub(super) greeted: Option<(Instant, bool)>,
 }
 
 impl Candidates {
-    /// What reads the answers, and the OPEN.
+    /// The state that reads the answers, and the OPEN.
     pub(super) fn open(
         config: &Config,
         proposal: &Parameters,
@@ -139,7 +139,7 @@ impl Candidates {
         self.connection
     }
 
-    /// The key of whoever answers, where the ends have keys.
+    /// The passive end's key, where the ends have keys.
     pub(super) fn peer_key(&self) -> Option<PublicKey> {
         match &self.proof {
             Proof::Secret(_) => None,
@@ -151,8 +151,8 @@ impl Candidates {
         &self.mac_key
     }
 
-    /// A RESPONSE to the OPEN with this proposal, this long after the newest one left, if it was
-    /// the only one, and after the first.
+    /// Checks a RESPONSE to the OPEN with this proposal; with the time since the newest OPEN, if it
+    /// was the only one, and since the first.
     pub(super) fn judge(
         &mut self,
         now: Instant,
@@ -177,11 +177,11 @@ impl Candidates {
         let Ok((payload, keys)) = self.initiator.finish(frame.noise) else {
             return Judged::Nothing;
         };
-        // A handshake reads one answer; there may be a better one.
+        // A handshake state reads one answer, and a better one may follow.
         let made_of = (self.draw, &self.payload[..]);
         (self.initiator, _) = start(self.proof.means(), &self.clear, self.key, made_of);
-        // From here on the words are the peer's own: it holds the secret. So are the clear bytes in
-        // the payload, but not those around it: somebody may have changed them on the way.
+        // The payload is authentic from here on, with the clear bytes in it. The clear bytes around
+        // it are not: they may have been changed on the path.
         let Some((clear, offer)) = payload.split_first_chunk::<HEADER_BYTES>() else {
             return Judged::Nothing;
         };
@@ -222,7 +222,7 @@ impl Candidates {
         Judged::True
     }
 
-    /// The one whose peer sent this.
+    /// Takes the RESPONSE under whose keys this packet is.
     pub(super) fn take_living(&mut self, bytes: &[u8]) -> Option<Candidate> {
         let header = sealed::parse_header(bytes).ok()?;
         if header.connection != self.connection {
@@ -232,18 +232,17 @@ impl Candidates {
         Some(self.all.swap_remove(at))
     }
 
-    /// All of them are to be confirmed again.
+    /// Confirms all of them again.
     pub(super) fn repeat(&mut self) {
         self.all.iter_mut().for_each(|candidate| candidate.due = true);
     }
 
-    /// Whether something is to be sent to confirm one of them.
+    /// Whether a confirming packet is due.
     pub(super) fn is_due(&self) -> bool {
         self.all.iter().any(Candidate::is_due)
     }
 
-    /// Appends the next packet that confirms one. The passive end answers it, so that this end can
-    /// open.
+    /// Appends the next confirming packet. The passive end answers it, so that this end can open.
     pub(super) fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
         let candidate = self.all.iter_mut().find(|candidate| candidate.is_due())?;
         let start = out.len();
@@ -271,7 +270,8 @@ impl Candidates {
         Some(len)
     }
 
-    /// A QUIT under the keys of each one that was confirmed: its passive end may have it open.
+    /// A QUIT under the keys of each confirmed RESPONSE: its passive end may have the connection
+    /// open.
     pub(super) fn quits(&mut self, reason: &str) -> Vec<Vec<u8>> {
         let confirmed = self.all.iter_mut().filter(|candidate| !candidate.sent.is_empty());
         let quit = |candidate: &mut Candidate| {
@@ -282,7 +282,7 @@ impl Candidates {
         confirmed.map(quit).collect()
     }
 
-    /// Whether somebody gives back the beginning of a packet that confirmed one of them.
+    /// Whether `quote` is the beginning of a confirming packet.
     pub(super) fn quoted(&self, quote: &[u8]) -> bool {
         self.all.iter().any(|candidate| candidate.link.quoted(quote).is_some())
     }
@@ -301,7 +301,7 @@ fn start(
     (draw, payload): ([u8; 32], &[u8]),
 ) -> (Initiator, Vec<u8>) {
     let started = Initiator::start(means, &super::prologue(clear, key), draw, payload);
-    // Fails only for a payload longer than any Noise message, and ours is bounded far below; or
-    // with a peer's key that is none, of which no bond could be made.
+    // Fails only for a payload longer than a Noise message, and this one is bounded far below; or
+    // with an invalid peer's key, of which no pairing could be made.
     started.expect("a bounded payload fits a handshake message")
 }

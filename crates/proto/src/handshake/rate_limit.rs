@@ -1,4 +1,4 @@
-//! A limit on what is dear: each token is one Noise computation, some 0.1 ms
+//! A rate limit of handshake computations: each token is one Noise computation, some 0.1 ms
 //! (`docs/protocol.md §4.2, §4.6`).
 
 use std::net::IpAddr;
@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use crate::time::Instant;
 
-/// The time after which there may be one more: at worst one hundredth of a processor.
+/// Refill interval of one token: at worst one hundredth of a processor.
 const REFILL: Duration = Duration::from_millis(10);
-/// Of an end for many, half of the tokens are for addresses that had no more than this lately,
+/// Half of a listener's tokens are for addresses that used no more than this lately,
 const OWN_AT_ONCE: u32 = 8;
-/// and one more in this time: somebody with a hundred addresses may drain it.
+/// and one more per this time: an attacker with a hundred addresses may drain it.
 const OWN_REFILL: Duration = Duration::from_secs(1);
-/// Places in which the addresses are counted; which one is whose, nobody else knows.
+/// Counters for addresses; a keyed hash chooses the counter, so an attacker cannot predict it.
 const PLACES: usize = 1024;
 
-/// A bucket of tokens.
+/// A token bucket.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     depth: u32,
     refill: Duration,
     tokens: u32,
-    /// Until when refills are counted.
+    /// The time up to which refills are counted.
     at: Instant,
 }
 
 impl Bucket {
-    /// A full one, for so many computations at once.
+    /// A full bucket of `depth` tokens.
     pub(super) fn full(depth: u32) -> Self {
         Self { depth, refill: REFILL, tokens: depth, at: Instant::EPOCH }
     }
@@ -51,17 +51,17 @@ impl Bucket {
     }
 }
 
-/// A bucket for all who call, half of which nobody can take from those who take little: else
-/// whoever has many OPENs, his own or seen, would keep everybody out.
+/// A bucket for all clients, half of it reserved for those that use little. Otherwise an attacker
+/// with many OPENs, of his own or copied, could lock out all others.
 #[derive(Debug)]
 pub(super) struct Shared {
     all: Bucket,
-    /// Of an end for many.
+    /// The buckets of single addresses, of a listener.
     own: Vec<Bucket>,
 }
 
 impl Shared {
-    /// Of an end that has one peer, wherever that is.
+    /// For an end with one peer.
     pub(super) fn of_one(depth: u32) -> Self {
         Self { all: Bucket::full(depth), own: Vec::new() }
     }
@@ -72,8 +72,7 @@ impl Shared {
         Self { all: Bucket::full(depth), own: vec![own; PLACES] }
     }
 
-    /// Takes a token for an address, if there is one for it. `place` says where it is counted: the
-    /// same for the same bytes, and otherwise nobody's guess.
+    /// Takes a token for an address, if there is one. `place` chooses its counter by a keyed hash.
     pub(super) fn take(
         &mut self,
         now: Instant,
@@ -92,7 +91,7 @@ impl Shared {
     }
 }
 
-/// What of an address is one owner's, most likely: of IPv6 a site.
+/// The part of an address that most likely belongs to one owner: of IPv6 a site.
 fn network(address: IpAddr) -> Vec<u8> {
     match address.to_canonical() {
         IpAddr::V4(address) => address.octets().to_vec(),
@@ -115,7 +114,7 @@ mod tests {
         assert!(!bucket.take(at(10_000_000)));
     }
 
-    /// A network's own place, as long as there are few.
+    /// A counter of its own for each network, as long as there are few.
     fn place(bytes: &[u8]) -> u64 {
         bytes.iter().map(|byte| u64::from(*byte)).sum()
     }
@@ -127,9 +126,9 @@ mod tests {
         let mut shared = Shared::of_many(512);
         let took = (0..20_000).filter(|n| shared.take(at(n * 50), greedy, place)).count();
         assert!((256 + 99..=256 + 99 + 1).contains(&took), "20,000 in a second: {took}");
-        // At the worst moment, and more than a client needs.
+        // At the worst moment it gets more than a client needs.
         assert!((0..8).all(|_| shared.take(at(1_000_000), modest, place)));
-        // He alone is not slower than one that has no others beside it.
+        // An attacker alone gets as much as on an end with one peer.
         let soon = |n: u64| at(1_000_000 + n * 50);
         let took = (0..200_000).filter(|n| shared.take(soon(*n), greedy, place)).count();
         assert!((990..=1001).contains(&took), "200,000 in ten seconds: {took}");

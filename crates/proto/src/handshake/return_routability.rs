@@ -1,17 +1,17 @@
-//! The number by which an active end of ours shows that it hears the passive one (`rfc998`,
-//! `docs/protocol.md §2.3`): a field of RESPONSE's client string that OPEN's gives back.
+//! Return routability (RFC 6275 §5.2.5) on `rfc998` (`docs/protocol.md §2.3`): a number in the
+//! client string of RESPONSE, which the next OPEN returns in its own.
 
 use crate::config::Config;
 use crate::limits::MAX_CLIENT;
 use crate::wire::data_overhead;
 use crate::wire::packet::{Mode, Parameters};
 
-/// The field's name, with the space before it.
+/// Name of the field, with the space before it.
 const FIELD: &str = " proof=";
-/// A client string of our own has this room in RESPONSE, whatever the OPEN was.
+/// Bytes that a client string of this program always has in RESPONSE.
 const MOST_CLIENT: usize = 44;
-/// Data bytes of a packet, and packets of a buffer, to whoever has to show that he hears: a few
-/// questions make room for one, a buffer or two are proof, and data timers are short.
+/// Data bytes of a packet, and packets of a buffer, for a peer that must be validated by coins: a
+/// few requests make room for a packet, a buffer or two are proof, and data timers are short.
 const STRANGERS_PACKET: u32 = 512;
 const STRANGERS_PACKETS: u32 = 33;
 
@@ -32,19 +32,19 @@ pub(super) fn answer(client: &str, proof: Option<u32>, bytes: usize) -> String {
     }
 }
 
-/// Whether who proposes this will give the number back.
+/// Whether the author of this proposal will return the number.
 pub(super) fn is_to_be_expected(proposal: &Parameters) -> bool {
     proposal.client.starts_with("netblt")
 }
 
-/// The answer to an OPEN. A receiver that may hear nothing, and will not give the number back, gets
-/// packets and buffers in which it can soon show it.
+/// Negotiates the parameters. A receiver that is not validated, and will not return the number,
+/// gets small packets and buffers, so that coins validate it soon.
 pub(super) fn settle(config: &Config, proposal: &Parameters) -> Result<Parameters, &'static str> {
     let shows_it = proposal.mode == Mode::Write || is_to_be_expected(proposal);
     if shows_it || !config.wary {
         return super::settle(config, proposal);
     }
-    // What a fixed rate comes to in bursts depends on the packets.
+    // The bursts of a fixed rate depend on the packet size.
     let most = STRANGERS_PACKET + data_overhead(config.wire);
     let narrow = Config { datagram_bytes: config.datagram_bytes.min(most), ..config.clone() };
     let settled = super::settle(&narrow, proposal)?;

@@ -1,5 +1,5 @@
-//! What opened the connection that a passive end of `rfc998` has, and what answers it when it comes
-//! again (`docs/protocol.md §2.1, §2.3`).
+//! The OPEN of a passive end's connection on `rfc998`, and the RESPONSE to its repetitions
+//! (`docs/protocol.md §2.1, §2.3`).
 
 use crate::api::Route;
 use crate::wire::packet::Parameters;
@@ -14,23 +14,23 @@ pub(super) struct Standing998 {
     pub(super) settled: Parameters,
     /// The client string of RESPONSE while the proof is asked for.
     pub(super) client: String,
-    /// Who gives it back has heard it, and gets the other answer.
+    /// An OPEN that returns it proves its address, and gets the other answer.
     pub(super) proof: u32,
 }
 
 impl Standing998 {
-    /// Whether `other` comes from the same program, started again: then it does not matter which of
-    /// the two lives, for its packets mean the same.
+    /// Whether `other` comes from the same program, restarted: then it does not matter which of the
+    /// two is alive, since its packets mean the same.
     pub(super) fn is_again(&self, other: &Parameters) -> bool {
         Parameters { uid: other.uid, ..self.proposal.clone() } == *other
     }
 
-    /// What answers its OPEN.
+    /// The RESPONSE to its OPEN.
     pub(super) fn response(&self) -> Vec<u8> {
         self.response_with(&self.client)
     }
 
-    /// What answers the OPEN that gives the proof back.
+    /// The RESPONSE to the OPEN that returns the proof.
     pub(super) fn last_response(&self) -> Vec<u8> {
         self.response_with(&self.settled.client)
     }
