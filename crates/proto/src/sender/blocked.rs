@@ -1,4 +1,4 @@
-//! What a sender that has nothing in the air waits for: the accounting behind "limited by".
+//! What blocks a sender: the accounting behind "limited by".
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use crate::stats::Waited;
 use crate::time::Instant;
 use crate::trace::{Cause, TraceEvent};
 
-/// What held data back for a shorter time changed nothing.
+/// A shorter block has no effect.
 const HELD_BACK: Duration = Duration::from_millis(1);
 
-/// Why nothing leaves.
+/// The cause that blocks the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocked {
     Pacing,
@@ -21,7 +21,7 @@ pub(super) enum Blocked {
 }
 
 impl Sender {
-    /// What has arrived of it, and the smallest round trip.
+    /// Delivered bytes, and the smallest round trip.
     pub(crate) fn moved(&self) -> (u64, Option<Duration>) {
         (self.sampler.delivered_bytes() + self.delivered_beside(), self.rtt.smallest())
     }
@@ -36,7 +36,7 @@ impl Sender {
         }
     }
 
-    /// Whether, for some time until now, something else than pacing let nothing leave.
+    /// Whether a cause other than pacing has blocked the sender until now.
     pub(super) fn was_held_back(&self, now: Instant) -> bool {
         let other = self.blocked.filter(|(why, _)| *why != Blocked::Pacing);
         other.is_some_and(|(_, since)| now.since(since) >= HELD_BACK)
@@ -46,7 +46,7 @@ impl Sender {
         if let Some((why, since)) = self.blocked.take() {
             let time = now.since(since);
             add_wait(&mut self.stats.waited, why, time);
-            // The pacer holds it back between any two bursts.
+            // The pacer blocks between any two bursts.
             let cause = match why {
                 Blocked::Pacing => return,
                 Blocked::InFlight => Cause::InFlight,

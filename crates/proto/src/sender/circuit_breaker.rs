@@ -1,4 +1,4 @@
-//! When a sender that hears nothing of its data must think of it: silence, and the circuit breaker.
+//! Missing feedback: the feedback timeout, and the circuit breaker (RFC 8084).
 
 use std::time::Duration;
 
@@ -12,26 +12,27 @@ const BREAKER: Duration = Duration::from_secs(2);
 /// An open breaker lets one packet through in this time.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// So many probes are so far apart whatever the receiver does.
+/// Probes at that interval, whatever the receiver does.
 const QUICK_PROBES: u32 = 8;
 
-/// A receiver that speaks when nothing comes gets up to 32 s of that.
+/// Doublings of the probe interval, up to 32 s, for a receiver that repeats its requests when
+/// nothing arrives.
 const MAX_DOUBLINGS: u32 = 5;
 
-/// When the receiver was heard.
+/// The times of the receiver's feedback.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hearing {
     heard: Instant,
-    /// When the rate law was told of silence, since something was heard.
+    /// When the rate law was informed of the feedback timeout, since the last packet.
     pub(super) silence_told: Option<Instant>,
-    /// When the newest report came, or what is in flight began to be.
+    /// When the newest report came, or the oldest packet in flight left.
     pub(super) reported: Instant,
-    /// Packets that it told of: delivered, and lost.
+    /// The counts in the newest report: delivered and lost packets.
     told: (u64, u64),
     pub(super) probe_due: Instant,
-    /// Probes since data left otherwise.
+    /// Probes since data other than probes left.
     probes: u32,
-    /// When data left last that are no probe.
+    /// When data other than probes left last.
     let_go: Instant,
 }
 
@@ -53,7 +54,7 @@ impl Hearing {
         self.silence_told = None;
     }
 
-    /// A report came; one that tells of no packet is none.
+    /// A report came; one without a new packet does not count.
     pub(super) fn on_reported(&mut self, now: Instant, sample: &Sample) {
         let told = (sample.delivered_packets, sample.lost_packets);
         if std::mem::replace(&mut self.told, told) != told {
@@ -61,8 +62,8 @@ impl Hearing {
         }
     }
 
-    /// Whether an open breaker lets a packet through now; the next one is due later then, and ever
-    /// later for a receiver that `waits` for what comes and speaks when nothing does.
+    /// Whether an open breaker lets a packet through now. For a receiver that `waits` for data, and
+    /// repeats requests meanwhile, the probes get rarer.
     pub(super) fn probe(&mut self, now: Instant, waits: bool) -> bool {
         let due = self.probe_due <= now;
         if due {
@@ -85,7 +86,7 @@ impl Sender {
         Some(since.max(self.sampler.last_sent().unwrap_or(since)) + patience)
     }
 
-    /// When a protocol that has such a rule takes all that is outstanding for lost.
+    /// When an emulated protocol with such a rule declares all outstanding data lost.
     pub(super) fn all_lost_at(&self) -> Option<Instant> {
         let after = self.schedule.ways().all_lost_after?;
         let waits = self.schedule.has_supplied() && !self.schedule.may_be_due();
@@ -94,12 +95,12 @@ impl Sender {
             .then(|| since + after.max(self.rtt.assumed() * 2))
     }
 
-    /// Whether anybody tells what becomes of what is sent.
+    /// Whether the sender gets feedback on its packets.
     pub(super) fn is_told(&self) -> bool {
         self.negotiated.rules.reports || self.ledger.is_some()
     }
 
-    /// Data leave, and not as a probe.
+    /// Data leave that are no probe.
     pub(super) fn let_go(&mut self, now: Instant) {
         self.block_over(now);
         self.hearing.let_go = now;
@@ -109,8 +110,8 @@ impl Sender {
     pub(super) fn breaker_open(&self, now: Instant) -> bool {
         let rtt = self.rtt.assumed();
         let since = match &self.ledger {
-            // Before a buffer was sent nobody can have anything to say about it; but what the cap
-            // holds back is never sent.
+            // Before a buffer was sent there can be no feedback on it; but packets that the window
+            // holds back are never sent.
             Some(ledger) => {
                 let held = || (self.room(&self.pacing()) == 0).then_some(self.hearing.let_go);
                 ledger.waits_since().or_else(held).map(|at| at.max(self.hearing.reported))

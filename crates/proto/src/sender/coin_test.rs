@@ -1,6 +1,6 @@
-//! What a sender does while nobody knows whether its receiver hears it (`docs/protocol.md §2.3`):
-//! it tosses a coin for every packet, and passes those that come up tails over, as if the path had
-//! lost them. Who hears asks for exactly these, and knows what was tossed.
+//! Address validation of a receiver by coins (`docs/protocol.md §2.3`). The sender skips each
+//! not-yet-sent packet with probability 1/2, as if the path had lost it. A correct RESEND then
+//! proves that the receiver gets the packets.
 
 use super::Sender;
 use crate::limits::{IPV6_HEADER_BYTES, UDP_HEADER_BYTES};
@@ -11,27 +11,27 @@ use crate::wire::rfc998::HEADER_BYTES;
 /// Bytes of a NULL-ACK on `rfc998`, with all headers.
 const NULL_ACK: u64 = HEADER_BYTES as u64 + 8 + IPV6_HEADER_BYTES as u64 + UDP_HEADER_BYTES as u64;
 
-/// Decides which packets leave.
+/// The coins, and the room within the amplification limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Toss {
     state: u64,
-    /// Bytes that may leave, and those of a packet's headers.
+    /// Bytes that may leave, and header bytes of a packet.
     room: u64,
     headers: u64,
 }
 
 impl Toss {
-    /// Whether a packet of so many data bytes may leave.
+    /// Whether a packet of `data_bytes` may leave.
     pub(super) fn has_room(&self, data_bytes: usize) -> bool {
         data_bytes as u64 + self.headers <= self.room
     }
 
-    /// It does.
+    /// Counts a packet that leaves.
     pub(super) fn spend(&mut self, data_bytes: usize) {
         self.room = self.room.saturating_sub(data_bytes as u64 + self.headers);
     }
 
-    /// A coin. SplitMix64: nobody sees enough of its bits to find the seed.
+    /// Tosses a coin. SplitMix64: an observer never sees enough bits to find the seed.
     pub(super) fn is_heads(&mut self) -> bool {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -40,17 +40,17 @@ impl Toss {
     }
 }
 
-/// What a receiver said that it could only know by hearing, since that was asked last.
+/// The receiver's evidence that it gets the packets, since the last call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Calls {
-    /// Tosses called right.
+    /// Coins guessed right.
     pub(crate) right: u32,
-    /// One was called wrong.
+    /// A coin was guessed wrong.
     pub(crate) wrong: bool,
 }
 
 impl Calls {
-    /// So many were right, or, `None`, one was wrong.
+    /// Counts right guesses; `None`: one was wrong.
     pub(super) fn note(&mut self, tosses: Option<u32>) {
         match tosses {
             Some(tosses) => self.right = self.right.saturating_add(tosses),
@@ -60,36 +60,36 @@ impl Calls {
 }
 
 impl Sender {
-    /// Coins, made of `seed`, decide what leaves; or, `None`, nothing does any more.
+    /// Starts the coin test with `seed`, or ends it (`None`).
     pub(crate) fn doubt(&mut self, seed: Option<u64>) {
         let headers = u64::from(self.negotiated.rules.data_overhead) + self.sampler.overhead();
         self.schedule.doubt(seed.map(|state| Toss { state, room: 0, headers }));
     }
 
-    /// Bytes of IP packets that may leave now, while the receiver is in doubt.
+    /// Sets the bytes of IP packets that may leave while the receiver's address is not validated.
     pub(crate) fn allow(&mut self, bytes: u64) {
         if let Some(toss) = &mut self.schedule.toss {
             toss.room = bytes;
         }
     }
 
-    /// Whether coins decide.
+    /// Whether the receiver's address is not validated.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.schedule.toss.is_some()
     }
 
-    /// Whether data that are due wait for room, or an acknowledgement does.
+    /// Whether data or an acknowledgement wait for room within the amplification limit.
     pub(crate) fn waits_for_room(&self) -> bool {
         self.schedule.waits_for_room() || (self.duties.owed.is_some() && !self.may_acknowledge())
     }
 
-    /// What was called, since that was asked last.
+    /// The evidence since the last call.
     pub(crate) fn take_calls(&mut self) -> Calls {
         std::mem::take(&mut self.calls)
     }
 
-    /// What the RESENDs of a control packet call. Several about one buffer are one question, if
-    /// they go up: each may have room for few numbers.
+    /// Checks the coins that the RESENDs of a control packet guess. Successive RESENDs of one
+    /// buffer with ascending ranges count as one: each has room for few ranges.
     pub(super) fn hear_calls(&mut self, messages: &[(ControlSeq, Message)]) {
         let high = self.duties.inbox.high();
         let mut asked: Option<(BufferNumber, Vec<IndexRange>)> = None;

@@ -1,5 +1,5 @@
-//! What the receiver's control messages do to the sender (RFC 998 §5.2.1): each is obeyed once, in
-//! whatever order they come, and what no honest receiver would say ends the connection.
+//! The sender's handling of control messages (RFC 998 §5.2.1). Each is handled once, in whatever
+//! order they come, and one that no correct receiver sends closes the connection.
 
 use super::Sender;
 use crate::api::Event;
@@ -36,8 +36,8 @@ impl Sender {
                 continue;
             }
             if self.ledger.is_some() {
-                // It was said because data, or acknowledgements in them, arrived; or it is asked
-                // again and again for what the cap holds back, which tells of nothing.
+                // A message shows that data, or acknowledgements in them, arrived; but not a RESEND
+                // that repeats for packets which the window holds back.
                 let asks = matches!(message, Message::Resend(_));
                 if !asks || self.sampler.last_sent() > Some(self.hearing.reported) {
                     self.hearing.reported = now;
@@ -81,7 +81,7 @@ impl Sender {
         Taken::Authentic
     }
 
-    /// What OKs and RESENDs told, if anything.
+    /// Handles the feedback inferred from OKs and RESENDs, if any.
     fn hear_ledger(&mut self, now: Instant) {
         if let Some(told) = self.ledger.as_mut().and_then(|ledger| ledger.report(now)) {
             let sample = self.sampler.on_told(now, &told.report, told.when);
@@ -91,7 +91,7 @@ impl Sender {
         }
     }
 
-    /// When copies that nothing was heard of are in flight no longer.
+    /// When resent packets without feedback are no longer in flight.
     pub(super) fn copies_land_at(&self) -> Option<Instant> {
         self.ledger.as_ref()?.lands_at()
     }
@@ -110,7 +110,8 @@ impl Sender {
         if go.first < BufferNumber::FIRST {
             return Taken::Violation("a GO for a buffer below the first");
         }
-        // What was not supplied was not sent, so it is outstanding at the receiver, granted or not.
+        // A buffer that was not supplied was not sent, so it is outstanding at the receiver,
+        // granted or not.
         let most = u64::from(self.negotiated.max_outstanding) * 2;
         if u64::from(go.count) > most || end > self.schedule.next_supply().0.saturating_add(most) {
             return Taken::Violation("a GO for more buffers than were agreed");
@@ -169,9 +170,8 @@ impl Sender {
 
     fn on_resend(&mut self, now: Instant, seq: ControlSeq, resend: &Resend) -> Taken {
         let asked = self.schedule.ask(resend.buffer, &resend.missing, self.signs_to_count());
-        // On `rfc998` nothing shows that a message is of this connection: one that was held on the
-        // path may be of another, which its program began before it was started again, and stand in
-        // the place of a true one.
+        // On `rfc998` a message has no mark of its connection. One that the path delayed may belong
+        // to an earlier connection of the same program, and have the sequence number of a true one.
         if asked.is_none() && !self.negotiated.rules.reports {
             let inbox = &self.duties.inbox;
             if resend.buffer < self.schedule.next_supply() && inbox.is_after_oks(seq) {
@@ -198,7 +198,8 @@ impl Sender {
 
     fn on_done(&mut self, now: Instant, verdict: Verdict) -> Taken {
         if verdict.verified && !self.schedule.is_accepted() {
-            // It may have overtaken the last OKs. What was never sent cannot have been verified.
+            // It may have overtaken the last OKs. Data that were never sent cannot have been
+            // verified.
             if !self.schedule.is_sent() {
                 return Taken::Violation("DONE before everything was sent");
             }

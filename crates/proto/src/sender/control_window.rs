@@ -1,4 +1,4 @@
-//! Which control messages have come: each is obeyed once, in whatever order they arrive.
+//! The receive window of control messages: each is handled once, in whatever order they arrive.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,9 @@ const WINDOW: u32 = 8192;
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     high: ControlSeq,
-    /// Distances from the start of numbering are not kept: these are raw numbers, compared by
-    /// membership only.
+    /// Raw sequence numbers, compared by membership only.
     beyond: BTreeSet<u32>,
-    /// The last OK said, of those that have come.
+    /// The highest sequence number of an OK so far.
     newest_ok: Option<ControlSeq>,
 }
 
@@ -26,7 +25,7 @@ impl Inbox {
         }
     }
 
-    /// Whether `seq` was said after every OK that has come.
+    /// Whether `seq` is newer than every OK so far.
     pub(crate) fn is_after_oks(&self, seq: ControlSeq) -> bool {
         self.newest_ok.is_none_or(|newest| !newest.reaches(seq))
     }
@@ -41,7 +40,7 @@ impl Inbox {
         !self.beyond.is_empty()
     }
 
-    /// Whether the message `seq` is new; if so it counts as received.
+    /// Marks the message `seq` as received. Returns whether it is new.
     pub(crate) fn take(&mut self, seq: ControlSeq) -> bool {
         let ahead = seq.0.wrapping_sub(self.high.0);
         if ahead == 0 || ahead > WINDOW || !self.beyond.insert(seq.0) {

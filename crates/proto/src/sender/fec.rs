@@ -1,4 +1,5 @@
-//! Repair packets: how many, of which buffers, and when (`docs/protocol.md §6.10`).
+//! FEC at the sender: how many repair packets, of which buffers, and when (`docs/protocol.md
+//! §6.10`).
 //!
 //! They are sent in the sender's one order, behind the last packet of their buffer, and count as
 //! data for pacing and caps. Nothing is coded before it leaves, and no buffer but the one at hand.
@@ -16,28 +17,27 @@ use crate::time::{Instant, nanos};
 use crate::trace::TraceEvent;
 use crate::units::BufferNumber;
 
-/// The loss that is taken for granted before reports tell: one packet in so many, which no longer
-/// counts when many more were reported.
+/// Assumed loss before reports: one packet in this many, negligible once many more are reported.
 const ASSUMED_PACKETS: u64 = 100;
 /// Below this share of loss nothing is spent: one in 2,000.
 const LEAST_LOSS: f64 = 0.0005;
-/// Above this one something is wrong that more packets would make worse.
+/// Above this loss share more packets would make things worse.
 const MOST_LOSS: f64 = 0.25;
-/// Within this many round trips of its leaving nobody can have said that a packet is missing: one
-/// for the answer, and half a one for the reordering window and the beat of control packets.
+/// Round trips after its sending within which a packet cannot have been requested again: one for
+/// the answer, and half of one for the reordering window and the interval of control packets.
 const UNHEARD: (u32, u32) = (3, 2);
-/// Nanoseconds that coding takes for a byte of a buffer: for each packet made, but no more than
-/// transforms, on no fast machine (`docs/decisions/repair.md`).
+/// Nanoseconds of coding per byte of a buffer on a slow machine: for each repair packet, and at
+/// most for transforms (`docs/decisions/repair.md`).
 const PRODUCT_NS: f64 = 0.25;
 const TRANSFORM_NS: f64 = 1.5;
-/// Of the time in which a buffer leaves coding it may take one part of so many.
+/// Coding a buffer may take one part in this many of its sending time.
 const CODING_PART: f64 = 4.0;
 /// A round trip that is shorter is not worth it.
 const LEAST_RTT: Duration = Duration::from_millis(5);
 /// A queue of more than this part of the round trip is not made longer.
 const QUEUE_PART: u32 = 4;
 
-/// What of a buffer the receiver may lack without the sender knowing.
+/// Packets of a buffer that may be lost without the sender knowing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unheard {
     /// When its first packet left, and the last of its first pass.
@@ -50,7 +50,7 @@ pub(super) struct Unheard {
 }
 
 impl Unheard {
-    /// A packet of it left.
+    /// A packet of the buffer left.
     fn on_left(&mut self, now: Instant, piece: &Piece) {
         self.copies = self.copies.saturating_add(u32::from(piece.resend));
         if !piece.resend || piece.last_of_buffer {
@@ -59,11 +59,11 @@ impl Unheard {
         }
     }
 
-    /// How many of its `packets` left so lately that nobody can have asked for them.
+    /// How many of its `packets` left too lately to have been requested again.
     fn packets(&mut self, now: Instant, rtt: Option<Duration>, packets: u32) -> u32 {
         let copies = std::mem::take(&mut self.copies);
         if let Some(repaired) = self.repaired {
-            // What was asked for before it knew of the repair packets, they stand for already.
+            // Requests from before the repair packets arrived are covered by them.
             let knew = rtt.is_some_and(|rtt| repaired + rtt <= now);
             return if knew { copies } else { 0 };
         }
@@ -79,7 +79,7 @@ impl Unheard {
     }
 }
 
-/// Repair packets that are to leave, and the symbols of those at hand.
+/// Repair packets to send, and the symbols of the current buffer.
 #[derive(Debug, Default)]
 pub(super) struct Repairs {
     due: VecDeque<Due>,
@@ -91,19 +91,19 @@ struct Due {
     buffer: BufferNumber,
     generation: u8,
     block: Block,
-    /// Of which the symbols are coded, if any are.
+    /// Indexes still to send; their symbols are coded, if any are.
     indexes: Range<u32>,
 }
 
 impl Schedule {
-    /// A packet left. Whether it ended a buffer's first pass.
+    /// A packet left. Returns whether it ended its buffer's first pass.
     pub(super) fn note_left(&mut self, now: Instant, number: BufferNumber, piece: &Piece) -> bool {
         let Some(outgoing) = self.outgoing.get_mut(&number) else { return false };
         outgoing.unheard.on_left(now, piece);
         piece.last_of_buffer && outgoing.is_sent() && outgoing.unheard.repairs == 0
     }
 
-    /// The next `count` repair packets of a buffer are to leave, as far as it has them. How many.
+    /// Queues the next `count` repair packets of a buffer, as far as it has them. Returns how many.
     fn repair(&mut self, now: Instant, number: BufferNumber, count: u32) -> u32 {
         let Some(outgoing) = self.outgoing.get_mut(&number) else { return 0 };
         let image = u32::try_from(outgoing.len()).unwrap_or(u32::MAX);
@@ -120,8 +120,8 @@ impl Schedule {
         made
     }
 
-    /// Whether repair packets are to leave. Those of buffers that are accepted, or granted anew,
-    /// are not.
+    /// Whether repair packets are queued. Those of buffers that are accepted, or granted again, are
+    /// dropped.
     pub(super) fn has_repairs(&mut self) -> bool {
         while let Some(due) = self.repairs.due.front() {
             let outgoing = self.outgoing.get(&due.buffer);
@@ -135,12 +135,12 @@ impl Schedule {
         false
     }
 
-    /// The same, of which some may be left for nothing.
+    /// The same, without dropping obsolete ones.
     pub(super) fn may_have_repairs(&self) -> bool {
         !self.repairs.due.is_empty()
     }
 
-    /// No repair packets are to leave any more: they would be too long.
+    /// Drops all repair packets: they would be too long.
     pub(super) fn forget_repairs(&mut self) {
         self.repairs = Repairs::default();
     }
@@ -173,10 +173,10 @@ impl Schedule {
     }
 }
 
-/// When to think of repair packets, and what loss to expect.
+/// Decides when to plan repair packets, and the loss to expect.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Repairing {
-    /// Something left, or came, since that was last thought of.
+    /// A packet left or arrived since the last plan.
     stirred: bool,
     /// Packets found missing, and packets that arrived.
     lost: u64,
@@ -184,12 +184,12 @@ pub(super) struct Repairing {
 }
 
 impl Repairing {
-    /// Something changed of what there is to send.
+    /// The data to send changed.
     pub(super) fn stir(&mut self) {
         self.stirred = true;
     }
 
-    /// A report told.
+    /// A report came.
     pub(super) fn on_told(&mut self, lost: u64, delivered: u64) {
         (self.lost, self.delivered) = (lost, delivered);
     }
@@ -202,8 +202,8 @@ impl Repairing {
     }
 }
 
-/// How many repair packets stand for what is lost of a buffer, if `mean` packets of it are in the
-/// mean: three deviations more, and what rounds that up for small numbers.
+/// Repair packets for a buffer that loses `mean` packets on average: three standard deviations
+/// more, and a margin for small numbers.
 fn enough(mean: f64) -> u32 {
     let spare = if mean < 0.1 { 1.0 } else { 2.0 };
     ((mean + 3.0 * mean.sqrt()).ceil() + spare) as u32
@@ -229,10 +229,10 @@ impl Sender {
         }
     }
 
-    /// How many repair packets leave behind the first pass of `number`, because all the rest will
-    /// have left before anybody can ask for what is missing of it. At the end they would be about
-    /// as many, but coding and decoding them would have all the time to itself. Of a path that has
-    /// lost nothing yet the end knows better whether any are needed.
+    /// How many repair packets leave behind the first pass of `number`, because all other data will
+    /// have left before a request can arrive. At the end they would be about as many, but coding
+    /// and decoding would delay the end. On a path without loss so far, the end shows better
+    /// whether any are needed.
     fn repairs_ahead(&mut self, now: Instant, number: BufferNumber) -> u32 {
         let left = self.schedule.left().filter(|(buffers, _)| *buffers > 0);
         let (Some((buffers, rest)), Some(rtt)) = (left, self.rtt.smoothed()) else { return 0 };
@@ -260,8 +260,8 @@ impl Sender {
         self.trace.note(now, || TraceEvent::Repair { number, packets });
     }
 
-    /// When nothing else is left to send, and nothing will be: decides what repair packets are
-    /// worth their time. What the receiver may lack without the sender knowing decides how many.
+    /// At the end of the data: decides whether repair packets are worth their time. Their number
+    /// depends on the packets that may be lost without the sender knowing.
     pub(super) fn think_of_repairs(&mut self, now: Instant) {
         if self.stands_still() {
             return;
@@ -295,27 +295,27 @@ impl Sender {
         auto && !self.stands_still()
     }
 
-    /// Bytes of a packet's data beyond which repair packets would be too long.
+    /// Data bytes of a packet beyond which repair packets would be too long.
     fn most_coded(&self) -> u32 {
         self.datagram_bytes().saturating_sub(self.negotiated.rules.data_overhead)
     }
 
-    /// What so many packets take.
+    /// Sending time of `packets`.
     fn time_for(&self, packets: u64) -> Duration {
         let packet = u64::from(self.datagram_bytes()) + self.sampler.overhead();
         self.pacing_rate().time_for(packet * packets)
     }
 
-    /// Whether coding a buffer of so many `packets` and decoding it, with a `mean` of them lost, is
-    /// no hindrance to what leaves and comes meanwhile.
+    /// Whether coding and decoding a buffer of `packets`, with `mean` of them lost, does not delay
+    /// other packets.
     fn codes_in_passing(&self, packets: u32, mean: f64) -> bool {
         let bytes = f64::from(packets) * f64::from(self.datagram_bytes());
         let coding = bytes * (mean * PRODUCT_NS).min(TRANSFORM_NS);
         coding * CODING_PART <= nanos(self.time_for(packets.into())) as f64
     }
 
-    /// Whether `repairs` packets take less time than they save in the mean, where so many packets
-    /// are `unheard` of: a round trip, if any of these is lost.
+    /// Whether `repairs` packets take less time than they save on average. They save a round trip
+    /// if any of the `unconfirmed` packets is lost.
     fn is_worth(&self, loss: f64, unheard: u64, repairs: u32) -> bool {
         let rtt = self.rtt.assumed();
         let queued = self.rate.belief().queue > rtt / QUEUE_PART;

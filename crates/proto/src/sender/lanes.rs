@@ -1,4 +1,5 @@
-//! A sender among others: it leads them, or is led (`docs/protocol.md §6.11`).
+//! The role of a sender among lanes: the main connection's rate law decides for all
+//! (`docs/protocol.md §6.11`).
 
 use std::time::Duration;
 
@@ -8,22 +9,22 @@ use crate::rate::{Pacing, Sample, burst_for};
 use crate::time::Instant;
 use crate::units::Rate;
 
-/// A rate that was told so long ago, beside two round trips, is none any more.
+/// Age beyond two round trips at which a reported rate expires.
 const STALE: Duration = Duration::from_millis(100);
 
-/// Whose rate it is.
+/// The lane role of a sender.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Lanes {
-    /// Its own, and nobody else's.
+    /// A transfer without lanes.
     #[default]
     Alone,
-    /// Its own, of which others have a part.
+    /// The main connection: its rate law decides for all lanes.
     Leads(Lead),
-    /// Another one's.
+    /// A lane: the main connection sets its share.
     Led(LaneShare),
 }
 
-/// The newest sample's rates, and when they were told.
+/// The newest sample's rates, and its time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told {
     at: Option<Instant>,
@@ -40,7 +41,7 @@ impl Told {
 }
 
 impl Sender {
-    /// What it has counted, for who leads it.
+    /// Its counters, for the main connection.
     pub(crate) fn tally(&self, now: Instant) -> LaneTally {
         let stale = STALE + self.rtt.assumed() * 2;
         let fresh = self.told.at.is_some_and(|at| now.since(at) <= stale);
@@ -58,7 +59,7 @@ impl Sender {
         }
     }
 
-    /// From now on its rate is that of all these lanes, too, whether they live or not.
+    /// From now on its rate law decides for these lanes too, whether they are alive or not.
     pub(crate) fn lead(&mut self, now: Instant, lanes: &[LaneTally]) {
         let mut lead = match std::mem::take(&mut self.lanes) {
             Lanes::Leads(lead) => lead,
@@ -70,7 +71,7 @@ impl Sender {
         self.lanes = Lanes::Leads(lead);
     }
 
-    /// What the lane at `at` of those last told may send.
+    /// The share of the lane at `at` of the last list.
     pub(crate) fn share(&self, at: usize) -> LaneShare {
         match &self.lanes {
             Lanes::Leads(lead) => lead.share(at, &self.rate.pacing(), self.packet_on_the_wire()),
@@ -78,12 +79,12 @@ impl Sender {
         }
     }
 
-    /// From now on its rate is what it is told.
+    /// From now on the main connection sets its share.
     pub(crate) fn be_led(&mut self, share: LaneShare) {
         self.lanes = Lanes::Led(share);
     }
 
-    /// Bytes known to have arrived over the lanes that it leads.
+    /// Bytes delivered over the other lanes, if this is the main connection.
     pub(super) fn delivered_beside(&self) -> u64 {
         match &self.lanes {
             Lanes::Leads(lead) => lead.delivered_beside(),
@@ -91,7 +92,7 @@ impl Sender {
         }
     }
 
-    /// A sample of all that its law decides for.
+    /// A sample over all lanes that its law decides for.
     pub(super) fn whole(&self, own: Sample) -> Sample {
         match &self.lanes {
             Lanes::Leads(lead) => lead.whole(own),
@@ -99,7 +100,7 @@ impl Sender {
         }
     }
 
-    /// What it may send of what its law asks for all.
+    /// Its own part of the pacing that the law decides for all.
     pub(super) fn asked(&self) -> Pacing {
         let pacing = self.rate.pacing();
         match &self.lanes {

@@ -1,4 +1,4 @@
-//! What a receiver that invents reports gains (`docs/protocol.md §6.3`).
+//! A receiver that invents reports gains nothing (`docs/protocol.md §6.3`).
 
 use std::collections::VecDeque;
 
@@ -20,20 +20,20 @@ const DELAY: Duration = Duration::from_millis(10);
 const BYTES_A_SECOND: u64 = 2_500_000;
 const QUEUE: Duration = Duration::from_millis(50);
 
-/// What a receiver says of what came.
+/// How a receiver reports arrivals.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Says {
-    /// What came, and what did not.
+    /// The truth.
     Truth,
-    /// All up to the highest that came.
+    /// All packets up to the highest arrival.
     AllCame,
-    /// All that is under way, too: so many packets more than came at most.
+    /// Packets in flight too: at most this many beyond the highest arrival.
     MoreThanCame(u64),
-    /// What it takes to be sent by now, and more.
+    /// All packets that may have been sent by now, and more.
     Everything,
 }
 
-/// A sender, a path that drops what finds no room, and a receiver that accepts every buffer.
+/// A sender, a path that drops packets beyond its queue, and a receiver that accepts every buffer.
 struct Lab {
     sender: Sender,
     link: Link,
@@ -41,7 +41,7 @@ struct Lab {
     free_at: Instant,
     /// When packets arrive, their numbers, and their bytes.
     flying: VecDeque<(Instant, u64, u64)>,
-    /// Reports on their way back.
+    /// Reports on the reverse path.
     told: VecDeque<(Instant, Report)>,
     seq: u32,
     granted: u64,
@@ -95,7 +95,7 @@ impl Lab {
         assert_eq!(self.sender.handle_control(self.now, false, said), Taken::Authentic);
     }
 
-    /// Whatever was sent is accepted, and as much granted again.
+    /// Accepts all sent buffers, and grants as many again.
     fn grant(&mut self) {
         let done = self.sender.schedule.buffers().take_while(|buffer| buffer.is_sent()).count();
         if done > 0 {
@@ -179,7 +179,7 @@ impl Lab {
         false
     }
 
-    /// Until so long, or until a report is a violation.
+    /// Runs until `until`, or until a report is a violation.
     fn run(&mut self, says: Says, until: Duration) -> bool {
         let end = Instant::EPOCH + until;
         let mut due = Instant::EPOCH + BEAT;
@@ -212,11 +212,11 @@ fn a_receiver_that_invents_reports_is_found_out_before_it_gains() {
     assert!(!honest.run(Says::Truth, second), "what is true is no violation");
     let (fair, lost) = (honest.megabits(), honest.sender.stats.data_packets_lost);
     assert!((14..=24).contains(&fair), "{fair} Mbit/s of 20");
-    // What was passed over is not lost. What was dropped is, but for the last round trip.
+    // Skipped numbers are not lost. Dropped packets are, except those of the last round trip.
     let over = honest.link.upcoming().0 - honest.sender.stats.data_packets_sent;
     assert!(over > 4 && lost <= honest.dropped, "{lost} of {} lost, {over}", honest.dropped);
-    // Without numbers that are passed over the third of these drew what the sender could make, and
-    // the first two hid every loss.
+    // Without skipped numbers the third of these drew all that the sender could send, and the first
+    // two hid every loss.
     let lies =
         [Says::AllCame, Says::MoreThanCame(20), Says::MoreThanCame(u64::MAX), Says::Everything];
     for says in lies {

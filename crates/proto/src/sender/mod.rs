@@ -1,8 +1,9 @@
-//! The data sender: does what it is asked, lowest buffer first, in bursts (RFC 998 §5.2).
+//! The data sender: sends granted and requested packets, lowest buffer first, in bursts (RFC 998
+//! §5.2).
 //!
-//! It keeps one order (`docs/protocol.md §6.4`): buffers begin strictly by number, and whatever was
-//! asked for again goes before anything at a higher position. The receiver's early gap
-//! detection rests on that. The drawn machine is in `docs/protocol.md §10.1`.
+//! It keeps one order (`docs/protocol.md §6.4`): buffers begin strictly by number, and resends go
+//! before any packet at a higher position. The receiver's early gap detection depends on that. The
+//! state machine is drawn in `docs/protocol.md §10.1`.
 
 mod blocked;
 mod circuit_breaker;
@@ -70,24 +71,24 @@ pub(crate) struct Sender {
     schedule: Schedule,
     duties: Duties,
     announced: Announced,
-    /// The strictest of what was agreed on and of the receiver's offers.
+    /// The strictest of the negotiated burst values and the receiver's offers.
     offers: Burst,
-    /// How fast the receiver lets this end be, and the number of the packet that said it.
+    /// The receiver's rate limit, and the number of the packet that carried it.
     limit: (PacketNumber, RateLimit),
     ending: Ending,
-    /// Whether burst values are kept to the letter.
+    /// Whether the pacer keeps burst values strictly.
     to_the_letter: bool,
     pacer: Gate,
-    /// Bytes sent that do not make a whole packet for the pacer yet.
+    /// Sent bytes that the pacer has not charged, less than a packet.
     uncharged: u64,
     rate: Box<dyn RateControl>,
     sampler: Sampler,
-    /// Where there are reports, and an entropy to draw from.
+    /// Skipped packet numbers, where the wire has REPORTs.
     traps: Option<Traps>,
     way_back: WayBack,
-    /// Where the size of packets follows the path.
+    /// Path MTU discovery, if the wire has it.
     sizing: Option<Sizing>,
-    /// Takes the place of REPORTs where there are none.
+    /// Infers feedback from OK and RESEND, on a wire without REPORTs.
     ledger: Option<Ledger>,
     rtt: RoundTrip,
     hearing: Hearing,
@@ -97,9 +98,9 @@ pub(crate) struct Sender {
     pause: Pause,
     lanes: Lanes,
     told: Told,
-    /// How fast data arrived lately.
+    /// The latest delivery rate.
     shown: Option<Rate>,
-    /// Which tosses the receiver called right or wrong.
+    /// Coins that the receiver guessed right or wrong.
     calls: Calls,
     phase: Phase,
     blocked: Option<(Blocked, Instant)>,
@@ -119,9 +120,9 @@ impl Sender {
             Some(_) => first + overhead,
             None => negotiated.mean_packet_bytes(overhead),
         });
-        // Where nobody reports, what a law learns from is made of OK and RESEND.
+        // On a wire without REPORTs feedback is inferred from OK and RESEND.
         let told_by_ok = learns && !negotiated.rules.reports;
-        // What was agreed on is known without a word.
+        // The receiver knows the negotiated values without an announcement.
         let to_the_letter =
             keeps_to_the_letter(&negotiated) || !learns && !negotiated.rules.reports;
         let announced = if told_by_ok { negotiated.burst } else { rate.pacing().burst };
@@ -162,7 +163,7 @@ impl Sender {
         }
     }
 
-    /// From now on it passes over numbers that follow from this seed, where there are reports.
+    /// Starts to skip packet numbers drawn from this seed, where the wire has REPORTs.
     pub(crate) fn set_traps(&mut self, seed: [u8; 32]) {
         self.traps = self.negotiated.rules.reports.then(|| Traps::new(seed));
     }
@@ -196,7 +197,7 @@ impl Sender {
         }
     }
 
-    /// What limits the client so far. Once the verdict is here it stays what it was, so that both
+    /// Sets what limits the transfer so far. After the verdict it does not change, so that both
     /// ends have the same.
     pub(crate) fn say_limit(&mut self, limit: u8) {
         if self.phase == Phase::Sending {
@@ -215,22 +216,22 @@ impl Sender {
         self.check_all_accepted();
     }
 
-    /// The client quits: no buffer is begun any more.
+    /// The client quits: no further buffer begins.
     pub(crate) fn begin_nothing(&mut self) {
         self.schedule.begin_nothing();
     }
 
-    /// Whether no buffer is under way for the first time.
+    /// Whether no buffer is in its first pass.
     pub(crate) fn is_between_buffers(&self) -> bool {
         !self.schedule.is_amid_buffer() || self.schedule.waits_for_room()
     }
 
-    /// Whether everything was said and heard.
+    /// Whether everything is acknowledged.
     pub(crate) fn is_finished(&self) -> bool {
         self.phase == Phase::Finished
     }
 
-    /// Whether the receiver's verdict (or, on `rfc998`, its last OK) is here.
+    /// Whether the receiver's verdict (on `rfc998` its last OK) has arrived.
     pub(crate) fn is_settled(&self) -> bool {
         self.phase != Phase::Sending
     }
@@ -252,14 +253,14 @@ impl Sender {
         self.duties.inbox.high()
     }
 
-    /// How long to wait before saying something again.
+    /// The retransmission timeout of packets without data.
     pub(crate) fn retry_timer(&self) -> Duration {
         self.rtt.timeout()
     }
 
     /// A packet left that carries neither data nor acknowledgement.
     pub(crate) fn on_other_sent(&mut self, now: Instant, number: PacketNumber, bytes: usize) {
-        // Of these no OK tells.
+        // OK does not acknowledge these.
         if self.ledger.is_none() {
             self.note_sent(now, number, 1, bytes as u64);
         }
@@ -272,7 +273,7 @@ impl Sender {
         self.sampler.on_sent(now, first, count, bytes);
     }
 
-    /// Any authentic packet of the receiver's.
+    /// An authentic packet of the receiver arrived.
     pub(crate) fn on_heard(&mut self, now: Instant) {
         self.hearing.on_heard(now);
         self.rtt.recovered();
@@ -292,7 +293,7 @@ impl Sender {
         }
     }
 
-    /// By the control timer that the receiver told last (`docs/protocol.md §7.3`).
+    /// The dally, by the receiver's last reported control timer (`docs/protocol.md §7.3`).
     fn dally(&self) -> Duration {
         let rules = &self.negotiated.rules;
         let (least, most) = rules.dally;
@@ -300,7 +301,7 @@ impl Sender {
         long.max(self.control_timer * 2).clamp(least, most)
     }
 
-    /// A REPORT: what the path did to what was sent.
+    /// Handles a REPORT.
     pub(crate) fn handle_report(&mut self, now: Instant, report: &Report) -> Taken {
         if let Some(what) = self.sampler.contradicts(report) {
             return Taken::Violation(what);
@@ -359,8 +360,8 @@ impl Sender {
         }
     }
 
-    /// Appends one batch of equal datagrams (the last may be shorter) to `out`; answers the
-    /// length of each, or `None` when nothing is due.
+    /// Appends one batch of equal datagrams (the last may be shorter) to `out`. Returns the length
+    /// of each, or `None` if nothing is due.
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -394,8 +395,8 @@ impl Sender {
         }
     }
 
-    /// Passes over a number if it is time to; answers how many data packets may leave before the
-    /// next time.
+    /// Skips a packet number if one is due. Returns how many data packets may leave before the
+    /// next.
     fn pass_over(&mut self, link: &mut Link) -> u32 {
         let Some(traps) = &mut self.traps else { return u32::MAX };
         if traps.left() == 0
@@ -407,7 +408,7 @@ impl Sender {
         traps.left().max(1)
     }
 
-    /// How many packets may leave now; notes what forbids it if none.
+    /// How many packets may leave now; records what blocks if none.
     fn allowed(&mut self, now: Instant) -> u32 {
         if let Some(why) = self.lacks() {
             self.block(now, why);
@@ -440,7 +441,7 @@ impl Sender {
         available.min(room).min(MAX_BATCH as u32)
     }
 
-    /// What else than the law lets nothing leave, if anything does.
+    /// The cause that blocks, other than the rate law, if any.
     fn lacks(&mut self) -> Option<Blocked> {
         let some = self.schedule.has_some();
         if self.stands_still() || self.pause.is_on() && !some {
@@ -452,7 +453,7 @@ impl Sender {
         (!some || self.waits_for_size()).then_some(Blocked::Permission)
     }
 
-    /// What the law asks of the pacer, or of it what the receiver was told.
+    /// The rate law's pacing; with the announced burst values where those are binding.
     fn pacing(&self) -> Pacing {
         let pacing = self.asked();
         match self.to_the_letter || self.is_in_doubt() {
@@ -461,7 +462,7 @@ impl Sender {
         }
     }
 
-    /// Whether its rate law sends less where packets arrive marked.
+    /// Whether its rate law responds to ECN marks.
     pub(crate) fn answers_marks(&self) -> bool {
         self.rate.answers_marks()
     }
@@ -491,12 +492,12 @@ impl Sender {
         let mut first_number = None;
         let mut count = 0;
         let largest = self.datagram_bytes() as usize;
-        // What coins do says nothing of the path.
+        // Packets that coins skip say nothing of the path.
         let learns = !self.is_in_doubt();
         let law = self.schedule.ways().law;
         while count < allowed {
             let (at, mut whole) = (out.len(), 0);
-            // A batch is cut into equal pieces: one size, and only its last may be shorter.
+            // A batch has packets of one size; only its last may be shorter.
             let leaving = self.schedule.next(|packet_bytes| {
                 whole = (packet_bytes + self.negotiated.rules.data_overhead) as usize;
                 let same_size = segment.is_none_or(|segment| segment == whole);
@@ -532,7 +533,7 @@ impl Sender {
         segment
     }
 
-    /// Tells the pacer what left: packets, or whole packets' worth of bytes. Were short packets
+    /// Charges the pacer: packets, or bytes in units of whole packets. If short packets were
     /// charged in full, buffers of one short packet each would be delivered more slowly than they
     /// were paced, and an adaptive rate would follow that down for ever.
     fn charge(&mut self, now: Instant, bytes: usize, count: u32) {
@@ -548,9 +549,9 @@ impl Sender {
         self.pacer.consumed(now, packets, &pacing);
     }
 
-    /// Remembers with what left when it was due, and how much of it was made up for.
+    /// Records with the sent packets when they were due, and the bytes sent to catch up.
     fn note_lateness(&mut self, now: Instant) {
-        // A long path's queue may be shorter than what is made up for.
+        // On a long path the queue may be shorter than the bytes sent to catch up.
         if self.rtt.smallest().is_some_and(is_long) {
             return;
         }
@@ -568,7 +569,7 @@ impl Sender {
             self.stats.repair_packets_sent += 1;
             return;
         };
-        // It says what was heard.
+        // DATA carries the acknowledgement.
         self.duties.owed = None;
         self.note_repairable(now, number, piece);
         self.stats.data_packets_sent += 1;
@@ -611,7 +612,7 @@ impl Sender {
         earliest([dally, data.flatten(), self.null_ack_at(now), self.silence_due(), laws, size])
     }
 
-    /// When the rate law's own clock is due; it stands still when nothing is left to send.
+    /// When the rate law's own timer is due; it stops when nothing is left to send.
     fn rate_due(&self) -> Option<Instant> {
         let goes_on = self.phase == Phase::Sending && !self.stands_still();
         self.rate.next_timeout().filter(|_| goes_on)

@@ -1,5 +1,5 @@
-//! What a sender says without data: acknowledgements, the end, changed burst values, and that it
-//! has nothing left to send, all in NULL-ACK (`docs/protocol.md §6.4, §7.1`).
+//! NULL-ACK: acknowledgements without data, END, changed burst values, and that nothing is left to
+//! send (`docs/protocol.md §6.4, §7.1`).
 
 use std::time::Duration;
 
@@ -10,45 +10,46 @@ use crate::time::{Instant, earliest};
 use crate::units::{BufferNumber, PacketNumber};
 use crate::wire::packet::{Burst, End, NullAck};
 
-/// How often an adaptive sender on `rfc998` says its first burst values, before any data: with the
-/// negotiated ones, the data timers of every buffer would run out at once.
+/// How often an adaptive sender on `rfc998` announces its first burst values before any data: with
+/// the negotiated ones, the data timers of every buffer would expire at once.
 const ANNOUNCEMENTS: u8 = 3;
-/// New burst values are worth their NULL-ACK when they last for so many packets.
+/// Packets for which new burst values must last to be worth a NULL-ACK.
 const WORTH_PACKETS: u64 = 8;
-/// And when they move by more than this part of themselves.
+/// Changes up to this part of the value are not announced.
 const SLIGHT: u64 = 32;
 /// A control message is answered with a NULL-ACK if no data would carry the answer this soon.
 const ACK_DELAY: Duration = Duration::from_millis(2);
 /// How often a verdict is acknowledged, at least and at most (`docs/protocol.md §7.3`).
 const LEAVE_TIMES: (u8, u8) = (3, 16);
-/// So much closer than other repetitions: the program ends when they have left.
+/// These repetitions are closer than others by this factor: the program ends when they have left.
 const LEAVE_PART: u32 = 4;
-/// And so often that all of it is lost no more often than this, in millionths.
+/// Probability, in millionths, that all acknowledgements of the verdict are lost.
 const ALL_LOST_PPM: u64 = 10;
 
-/// What the receiver is owed.
+/// Pending acknowledgements.
 #[derive(Debug, Default)]
 pub(super) struct Duties {
     pub(super) inbox: Inbox,
-    /// Control messages came that no packet has acknowledged yet.
+    /// When the first control message came that is not acknowledged yet.
     pub(super) owed: Option<Instant>,
-    /// When it is told that nothing is left to send, and how often.
+    /// When to repeat that nothing is left to send, and how often.
     pub(super) dry: Option<(Instant, u8)>,
 }
 
-/// The burst values that the receiver knows of: on `rfc998` they are those in force.
+/// The announced burst values; on `rfc998` they are those in force.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Announced {
     burst: Burst,
     at: Instant,
-    /// How often the first ones are still to be said.
+    /// Remaining announcements of the first values.
     left: u8,
-    /// The receiver has said something: before its first GO there is nothing to change.
+    /// A control packet has come: before the first GO no change is announced.
     open: bool,
 }
 
 impl Announced {
-    /// `burst` is known; if `again`, the first of its own are said [`ANNOUNCEMENTS`] times.
+    /// The receiver knows `burst`. If `repeat`, the sender's own first values are announced
+    /// [`ANNOUNCEMENTS`] times.
     pub(super) fn new(now: Instant, burst: Burst, again: bool) -> Self {
         Self { burst, at: now, left: if again { ANNOUNCEMENTS } else { 0 }, open: false }
     }
@@ -66,8 +67,8 @@ impl Announced {
         *self = Self { burst, at: now, left: self.left.saturating_sub(1), ..*self };
     }
 
-    /// When `burst`, if it is not what was said, is to be: it moved by a tenth, and a round trip
-    /// has passed.
+    /// When to announce `burst`, if it differs from the announced values: by a tenth, and a round
+    /// trip after the last announcement.
     fn differs_at(&self, burst: Burst, rtt: Duration) -> Option<Instant> {
         let (old, new) = (per_packet(self.burst), per_packet(burst));
         if self.left > 0 {
@@ -76,9 +77,9 @@ impl Announced {
         (old.abs_diff(new) > old / 10).then_some(self.at + rtt)
     }
 
-    /// The same where what was said is what is done: sooner, lest the law wait for it, but in so
-    /// many packets only once, for there are networks on which every packet costs the same. A tenth
-    /// slower, and what the receiver asks for with its `offers`, are said at once.
+    /// The same where the announced values are in force: sooner, so that the rate law need not
+    /// wait, but once per number of packets, since on some networks every packet costs the same.
+    /// Values slower by a tenth, and those in the receiver's `offers`, are announced at once.
     fn holds_until(&self, burst: Burst, offers: Burst, rtt: Duration) -> Option<Instant> {
         let same = burst == self.burst;
         if !self.open || same && matches!(self.left, 0 | ANNOUNCEMENTS) {
@@ -97,23 +98,24 @@ impl Announced {
     }
 }
 
-/// Nanoseconds a packet.
+/// Nanoseconds per packet.
 fn per_packet(burst: Burst) -> u64 {
     burst.interval.as_nanos() as u64 / u64::from(burst.packets.max(1))
 }
 
-/// The end of the transfer, said until it is heard (`docs/protocol.md §7.1`).
+/// END, repeated until it is acknowledged (`docs/protocol.md §7.1`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ending {
     end: Option<End>,
     heard: bool,
     pub(super) due: Option<Instant>,
-    /// The verdict and all before it is here, and by then acknowledged.
+    /// When this end leaves: the verdict and all before it has arrived, and is acknowledged by
+    /// then.
     leaves: Option<Instant>,
 }
 
 impl Ending {
-    /// The client's END. False if it was said before.
+    /// Sets the client's END. False if it was set before.
     pub(super) fn say(&mut self, now: Instant, end: End) -> bool {
         let new = self.end.is_none();
         if new {
@@ -123,14 +125,14 @@ impl Ending {
         new
     }
 
-    /// The receiver says that it has it. What was not said yet cannot have been heard.
+    /// The receiver acknowledged END. An END that was not sent yet cannot be acknowledged.
     pub(super) fn confirm(&mut self) {
         if self.end.is_some() {
             self.settle();
         }
     }
 
-    /// The verdict is here: no need to say it any more.
+    /// END is acknowledged: it leaves no more.
     pub(super) fn settle(&mut self) {
         self.heard = true;
         self.due = None;
@@ -138,7 +140,7 @@ impl Ending {
 }
 
 impl Sender {
-    /// Nothing left to send: the receiver is told, so that it need not guess (§6.4).
+    /// Nothing is left to send: announces that to the receiver (§6.4).
     pub(super) fn run_dry(&mut self, now: Instant) {
         let supplied = self.schedule.next_supply() > BufferNumber::FIRST;
         let sent = supplied && self.schedule.outstanding() > 0;
@@ -147,9 +149,9 @@ impl Sender {
         }
     }
 
-    /// When a sender that has the verdict leaves: at first as after any dally. When nothing is
-    /// missing before the verdict, it is acknowledged often enough that hardly ever all of it is
-    /// lost, and then nothing more can be learnt.
+    /// When a sender with the verdict leaves. With control messages missing before the verdict it
+    /// dallies. Otherwise it acknowledges the verdict so often that hardly ever all of them are
+    /// lost, and leaves then.
     pub(super) fn leaves_at(&mut self, now: Instant) -> Instant {
         if let Some(at) = self.ending.leaves {
             return at;
@@ -165,7 +167,7 @@ impl Sender {
             times += 1;
         }
         self.duties.dry = Some((now, times));
-        // The last of them leaves when the others have, and this host may be a little late.
+        // The last one leaves after the others, and this host may be a little late.
         let apart = self.rtt.beat() / LEAVE_PART;
         *self.ending.leaves.insert(now + apart * u32::from(times - 1) + apart / 2)
     }
@@ -183,7 +185,7 @@ impl Sender {
             Duration::ZERO
         };
         let changed = self.burst_due(now);
-        // Who repeats what is not acknowledged makes room for data, which acknowledge it as well.
+        // The repetitions of an unvalidated receiver make room for data, which acknowledge too.
         let owed = self.duties.owed.filter(|_| !(data_soon && self.is_in_doubt()));
         earliest([
             owed.map(|at| at + wait),
@@ -196,7 +198,7 @@ impl Sender {
         ])
     }
 
-    /// When the receiver is to be told of burst values that moved.
+    /// When changed burst values are to be announced.
     fn burst_due(&self, now: Instant) -> Option<Instant> {
         let burst = self.asked().burst;
         let rtt = self.rtt.smoothed();
@@ -217,7 +219,8 @@ impl Sender {
 
     pub(super) fn put_null_ack(&mut self, now: Instant, link: &mut Link, out: &mut Vec<u8>) {
         let start = out.len();
-        // Before the receiver's first word, and while it is in doubt, what was agreed on holds.
+        // Before the receiver's first control packet, and while its address is not validated, the
+        // negotiated values hold.
         let agreed = self.is_in_doubt() || self.to_the_letter && !self.announced.open;
         let burst = if agreed { self.announced.burst } else { self.asked().burst };
         let idle = !self.schedule.has_again()

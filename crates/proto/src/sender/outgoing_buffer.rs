@@ -1,4 +1,4 @@
-//! One granted buffer at the sender: what of it must still be sent.
+//! One granted buffer at the sender, and its packets that must still be sent.
 
 use std::ops::Range;
 
@@ -25,16 +25,16 @@ pub(crate) struct Outgoing {
 struct Full {
     buffer: Buffer,
     packets: u32,
-    /// First index the first pass has not reached.
+    /// First index that the first pass has not reached.
     fresh: u32,
-    /// Bytes sent before a renewed GO asked for everything once more.
+    /// Bytes sent before a renewed GO restarted the first pass.
     sent: usize,
-    /// Asked for again, all below `fresh`.
+    /// Packets to send again, all below `next_unsent`.
     again: RangeSet,
     rounds: Rounds,
-    /// The first pass went past them, and they never left.
+    /// Packets that the first pass skipped by coin and that never left.
     unsent: RangeSet,
-    /// They left by the toss of a coin, and nothing was said of them since.
+    /// Packets that left by coin, without a guess since.
     tossed: RangeSet,
     last_buffer: bool,
 }
@@ -77,14 +77,14 @@ impl Outgoing {
         self.state = self.state.after(BufferStep::Supplied);
     }
 
-    /// Whether a GO of `generation` was said after the one in force: messages come in any order.
+    /// Whether a GO of `generation` is newer than the one in force: messages come in any order.
     pub(crate) fn is_older(&self, generation: u8) -> bool {
         (1..128).contains(&generation.wrapping_sub(self.generation))
     }
 
-    /// A renewed GO: everything once more, in other pieces (`docs/protocol.md §6.5`). False if that
-    /// is not worth it: the pieces are larger, and it has begun in the smaller ones, which the
-    /// receiver then takes as well, if they are of the generation before.
+    /// A renewed GO restarts the buffer with another packet size (`docs/protocol.md §6.5`). False
+    /// if that is not worth it: the new packets are larger, and the buffer has begun in the smaller
+    /// ones, which the receiver still accepts if they are of the generation before.
     pub(crate) fn renew(&mut self, geometry: Geometry, generation: u8) -> bool {
         let begun = self.full.as_ref().is_some_and(|full| full.fresh > 0);
         let next = generation == self.generation.wrapping_add(1);
@@ -105,7 +105,7 @@ impl Outgoing {
         true
     }
 
-    /// Where it is on its way.
+    /// Its state.
     #[cfg(test)]
     pub(crate) fn state(&self) -> BufferState {
         self.state
@@ -121,13 +121,13 @@ impl Outgoing {
         self.full.as_ref().is_some_and(|f| 0 < f.fresh && f.fresh < f.packets)
     }
 
-    /// Whether something was asked for again and not sent yet.
+    /// Whether a requested packet has not been sent again yet.
     pub(crate) fn has_again(&self) -> bool {
         self.full.as_ref().is_some_and(|f| !f.again.is_empty())
     }
 
-    /// RESEND: marks what of `range` was sent before. What the first pass will still reach, and
-    /// what does not exist, is skipped. Answers how many packets were marked.
+    /// RESEND: marks the packets of `range` that were sent before. Those that the first pass has
+    /// not reached, or that do not exist, are left out. Returns how many were marked.
     pub(crate) fn ask(&mut self, range: IndexRange) -> u64 {
         let Some(full) = &mut self.full else { return 0 };
         let end = range.end.min(full.fresh);
@@ -139,7 +139,8 @@ impl Outgoing {
         u64::from(end - range.start - overlap(&full.unsent, asked))
     }
 
-    /// RESEND of `range`, before it is marked: what that tells, after so many signs of progress.
+    /// RESEND of `range`, before it is marked: evidence of progress in it; `progress` counts the
+    /// signs so far.
     pub(super) fn hear(&mut self, range: IndexRange, signs: u64) -> Heard {
         let Some(full) = &mut self.full else { return Heard::default() };
         let end = range.end.min(full.fresh);
@@ -204,8 +205,8 @@ impl Outgoing {
         Some(self.geometry.range(PacketIndex(index), full.buffer.filled().len()).len())
     }
 
-    /// The same while nobody knows whether the receiver hears: what comes up tails is passed over
-    /// as if the path had lost it, and what has no room stays due.
+    /// The same while the receiver's address is not validated: a coin skips each new packet with
+    /// probability 1/2, as if the path had lost it. A packet without room stays due.
     pub(super) fn next_in_doubt(&mut self, toss: &mut Toss) -> Option<Piece> {
         while self.next_bytes().is_some_and(|bytes| toss.has_room(bytes)) {
             let piece = self.next()?;
@@ -231,7 +232,7 @@ impl Outgoing {
         self.is_sent() && self.full.as_ref().is_none_or(|full| full.unsent.is_empty())
     }
 
-    /// What never left is due. Whether there was any.
+    /// Queues the packets that never left. Returns whether there were any.
     pub(super) fn release(&mut self) -> bool {
         let Some(full) = &mut self.full else { return false };
         let unsent = std::mem::take(&mut full.unsent);
@@ -240,8 +241,8 @@ impl Outgoing {
         !unsent.is_empty()
     }
 
-    /// RESEND of `missing`: what lies between two packets that it names is said to be there. How
-    /// many tosses that calls right; `None` if one of the packets never left.
+    /// RESEND of `missing` claims that all packets between its ranges arrived. Returns how many
+    /// coins that guesses right; `None` if one of the packets never left.
     pub(super) fn call(&mut self, missing: &[IndexRange]) -> Option<u32> {
         let Some(full) = &mut self.full else { return Some(0) };
         let mut right = Some(0);
@@ -254,17 +255,17 @@ impl Outgoing {
             right = right.filter(|_| there).map(|n| n + overlap(&full.tossed, between));
             full.tossed.remove(between);
         }
-        // Of what is not there nothing was known.
+        // The missing ranges themselves prove nothing.
         missing.iter().for_each(|range| full.tossed.remove(*range));
         right
     }
 
-    /// OK: how many tosses it calls right.
+    /// Coins that an OK guesses right.
     pub(super) fn tossed(&self) -> u32 {
         self.full.as_ref().map_or(0, |full| full.tossed.len())
     }
 
-    /// The bytes of a piece.
+    /// The bytes of a packet.
     pub(crate) fn bytes(&self, range: Range<usize>) -> &[u8] {
         self.full.as_ref().and_then(|f| f.buffer.filled().get(range)).unwrap_or_default()
     }

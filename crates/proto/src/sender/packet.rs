@@ -1,4 +1,4 @@
-//! A packet that leaves: what the schedule hands out, and how it is put on the wire.
+//! An outgoing packet of a buffer: the schedule returns it, and it is encoded here.
 
 use super::outgoing_buffer::Piece;
 use crate::codec::Link;
@@ -12,22 +12,22 @@ pub(super) struct Leaving<'a> {
     pub(super) generation: u8,
     pub(super) what: What,
     pub(super) data: &'a [u8],
-    /// Nothing of its buffer is left to send after it.
+    /// It is the last packet of its buffer that is due.
     pub(super) ends: bool,
 }
 
-/// What it is.
+/// Its contents.
 #[derive(Debug)]
 pub(super) enum What {
-    /// A piece of its buffer: DATA or LDATA.
+    /// A part of its buffer: DATA or LDATA.
     Piece(Piece),
-    /// One that stands for any piece: REPAIR, of a buffer whose image has so many bytes.
+    /// A repair packet: REPAIR, of a buffer whose image has `image_bytes`.
     Repair { index: u32, image_bytes: u32 },
 }
 
 impl Leaving<'_> {
-    /// Appends its datagram, which acknowledges `ack` and says that the rules of `law` are
-    /// followed.
+    /// Appends its datagram, which acknowledges `ack` and has the code `law` of an emulated
+    /// protocol.
     pub(super) fn put(
         &self,
         ack: ControlSeq,
@@ -35,7 +35,7 @@ impl Leaving<'_> {
         link: &mut Link,
         out: &mut Vec<u8>,
     ) -> PacketNumber {
-        // Numbers are the link's to give.
+        // The codec assigns the number.
         let (number, buffer, generation) = (PacketNumber(0), self.number, self.generation);
         match &self.what {
             What::Piece(Piece { index, last_of_buffer, last_buffer, .. }) => {

@@ -1,5 +1,5 @@
-//! How a sender keeps to the packet size that the path takes (`docs/protocol.md §6.5`): probes
-//! leave, the receiver is told the size, and buffers granted with larger packets wait for a new GO.
+//! Path MTU discovery at the sender (`docs/protocol.md §6.5`): it sends probes, announces the size
+//! to the receiver, and lets buffers granted with larger packets wait for a new GO.
 
 use super::Sender;
 use crate::codec::Link;
@@ -10,25 +10,25 @@ use crate::units::PacketNumber;
 use crate::wire::packet::{Go, Keepalive, Report};
 use crate::wire::sealed::KEEPALIVE_BYTES;
 
-/// How often a new size is said without being asked.
+/// Announcements of a new size without a timeout.
 const TELLINGS: u8 = 3;
 
-/// The search, and what of it the receiver knows.
+/// The search, and the announcements of its size.
 #[derive(Debug)]
 pub(super) struct Sizing {
     search: PacketSize,
     /// The size in use, as the rest of the sender knows it.
     known: u32,
-    /// When the receiver is told, and how often still.
+    /// The next announcement, and the remaining ones.
     telling: Option<(Instant, u8)>,
     told: Instant,
-    /// Probes that nobody has answered: their loss says nothing of the path.
+    /// Probes without an answer: their loss is no sign of congestion.
     unanswered: u64,
-    /// Packets that were lost because they were too large: no sign of a full path either.
+    /// Packets lost because they were too large: no sign of congestion either.
     excused: u64,
-    /// Whose loss is still told: all that left before the size became smaller.
+    /// The packets whose loss is due to size: all that left before the size became smaller.
     excuse: Option<Excuse>,
-    /// Bytes that had arrived when the newest report but one was made, and the newest.
+    /// Bytes that had arrived at the last report but one, and at the last.
     arrived: (u64, u64),
 }
 
@@ -72,7 +72,7 @@ impl Sender {
         }
     }
 
-    /// What is due was granted with packets that do not pass: a new GO must come.
+    /// The next packets were granted in a size that does not pass: a new GO must come.
     pub(super) fn waits_for_size(&self) -> bool {
         let most = self.datagram_bytes();
         let overhead = self.negotiated.rules.data_overhead;
@@ -80,7 +80,7 @@ impl Sender {
         front.is_some_and(|outgoing| outgoing.geometry.packet_bytes + overhead > most)
     }
 
-    /// The size to tell the receiver: data bytes in a packet, 0 for nothing.
+    /// The size to announce: data bytes in a packet, 0 for none.
     pub(super) fn told_packet_bytes(&self) -> u16 {
         let settled = self.sizing.as_ref().filter(|sizing| sizing.search.is_settled());
         let overhead = self.negotiated.rules.data_overhead;
@@ -93,7 +93,7 @@ impl Sender {
         Pace { rtt, timeout, rate: self.pacing_rate() }
     }
 
-    /// Lets the search take something in, and follows it.
+    /// Passes an input to the search, and follows its size.
     fn search(&mut self, now: Instant, step: impl FnOnce(&mut PacketSize, &Pace)) {
         let pace = self.pace();
         let Some(sizing) = &mut self.sizing else { return };
@@ -122,7 +122,7 @@ impl Sender {
         }
     }
 
-    /// A datagram of ours, of so many bytes, was answered.
+    /// A datagram of `bytes` was answered.
     pub(crate) fn handle_answer(&mut self, now: Instant, bytes: u16) {
         if usize::from(bytes) <= KEEPALIVE_BYTES {
             return;
@@ -133,13 +133,13 @@ impl Sender {
         self.search(now, |search, pace| search.on_answer(now, bytes.into(), pace));
     }
 
-    /// Somebody says that IP packets of at most so many bytes pass.
+    /// An ICMP message limits IP packets to `bytes`.
     pub(crate) fn handle_size_hint(&mut self, now: Instant, bytes: u32) {
         self.search(now, |search, pace| search.on_hint(now, bytes, pace));
     }
 
-    /// This host does not send datagrams of `bytes`; IP packets of at most `limit`, if it says so.
-    /// Whether smaller ones can be sent.
+    /// This host refuses to send datagrams of `bytes`; it sends IP packets of at most `limit`, if
+    /// known. Returns whether smaller ones can be sent.
     pub(crate) fn handle_size_refused(
         &mut self,
         now: Instant,
@@ -167,7 +167,7 @@ impl Sender {
         }
     }
 
-    /// A report says how large the datagrams are that arrive.
+    /// A report has the size of arriving datagrams.
     pub(super) fn on_largest(&mut self, now: Instant, report: &Report) {
         if let Some(sizing) = &mut self.sizing
             && report.bytes > sizing.arrived.1
@@ -179,7 +179,7 @@ impl Sender {
         });
     }
 
-    /// GO came, with packets of some size: if that is not the one in use, it was not heard.
+    /// GO came. If its packet size is not the one in use, the announcement was lost.
     pub(super) fn on_granted_size(&mut self, now: Instant, go: &Go) {
         let wanted = self.told_packet_bytes();
         let patience = self.rtt.timeout();
@@ -190,8 +190,8 @@ impl Sender {
         }
     }
 
-    /// Losses without those of probes, and of packets that were lost for their size; up to which
-    /// packet, the report says.
+    /// Losses without those of probes and of packets lost for their size. `highest`: the highest
+    /// packet in the report.
     pub(super) fn lost_for_other_reasons(
         &mut self,
         now: Instant,
@@ -211,8 +211,8 @@ impl Sender {
             }
             return known;
         }
-        // The short packet that ends a buffer may pass where no other does: what it shows to be
-        // missing waits until a whole one arrives.
+        // The short packet that ends a buffer may pass where no other does: losses that it shows
+        // count only when a full one arrives.
         let (before, arrived) = sizing.arrived;
         if arrived - before < u64::from(sizing.known) {
             return known;
@@ -229,13 +229,13 @@ impl Sender {
         earliest([search, self.telling_due()])
     }
 
-    /// When the receiver is to be told.
+    /// When the size is to be announced.
     pub(super) fn telling_due(&self) -> Option<Instant> {
         let (at, _) = self.sizing.as_ref()?.telling?;
         (self.told_packet_bytes() > 0).then_some(at)
     }
 
-    /// The receiver was told; while nothing can be sent before it has heard it, it is told again.
+    /// The size was announced. It is repeated while nothing can be sent before the receiver has it.
     pub(super) fn on_size_told(&mut self, now: Instant) {
         let again = self.waits_for_size();
         let (beat, timeout) = (self.rtt.beat(), self.rtt.timeout());
@@ -248,7 +248,7 @@ impl Sender {
         };
     }
 
-    /// Appends the probe that is due; answers its length.
+    /// Appends the probe that is due and returns its length.
     pub(super) fn put_probe(
         &mut self,
         now: Instant,
@@ -263,7 +263,7 @@ impl Sender {
         let before = out.len();
         let probe = Keepalive { answer_wanted: true, padding, ..Keepalive::default() };
         let number: PacketNumber = link.put_keepalive(out, probe);
-        // What only makes it long counts as little here as at the receiver.
+        // Padding does not count, here or at the receiver.
         self.note_sent(now, number, 1, KEEPALIVE_BYTES as u64);
         Some(out.len() - before)
     }

@@ -1,4 +1,4 @@
-//! What shows a sender that its data get anywhere (`docs/protocol.md §7.6`).
+//! Evidence that a sender's data arrive, for the stall watchdog (`docs/protocol.md §7.6`).
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use super::{Phase, Sender};
 use crate::negotiated::{Pace, Underway};
 use crate::time::Instant;
 
-/// So many times were the same data sent again in vain before they count as not arriving.
+/// Times that the same data are sent again without progress before they count as not arriving.
 const VAIN: u32 = 3;
 
-/// The signs so far.
+/// Signs of progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Signs {
     count: u64,
-    /// The shortest full DATA datagram sent since the newest sign, and before it: what is as large
-    /// as these and arrives is data.
+    /// The shortest full DATA datagram sent since the newest sign, and before it: an arriving
+    /// datagram as large as these is data.
     shortest: (u32, u32),
-    /// Where nobody reports: data were sent again and again in vain, with so many signs.
+    /// Without REPORTs: the count of signs at which data were sent repeatedly without progress.
     vain: Option<u64>,
 }
 
@@ -26,7 +26,7 @@ impl Signs {
         Self { count: 0, shortest: (u32::MAX, u32::MAX), vain: None }
     }
 
-    /// A DATA packet left that is as long as its buffer's packets are.
+    /// A full DATA packet was sent.
     pub(super) fn on_full_sent(&mut self, bytes: u32) {
         self.shortest.0 = self.shortest.0.min(bytes);
     }
@@ -43,14 +43,14 @@ impl Signs {
         self.see();
     }
 
-    /// A report names a datagram of so many bytes among those that arrived lately.
+    /// A report has `bytes` as the largest recent arrival.
     pub(super) fn on_largest(&mut self, bytes: u16) {
         if u32::from(bytes) >= self.shortest.0.min(self.shortest.1) {
             self.see();
         }
     }
 
-    /// Data were asked for again.
+    /// A RESEND came.
     pub(super) fn on_asked(&mut self, heard: Heard) {
         if heard.vain >= VAIN {
             self.vain = Some(self.count);
@@ -62,23 +62,23 @@ impl Signs {
 }
 
 impl Sender {
-    /// A DATA packet of the first pass left: where nobody reports that is a sign, for as long as
-    /// what comes back does not forbid it.
+    /// A DATA packet of the first pass left. Without REPORTs that is a sign of progress, as long as
+    /// the circuit breaker is closed.
     pub(super) fn on_fresh_sent(&mut self, now: Instant) {
         if !self.negotiated.rules.reports && !self.breaker_open(now) {
             self.signs.see();
         }
     }
 
-    /// How many signs there were, where RESENDs can be one.
+    /// The signs so far, where a RESEND can be one.
     pub(super) fn signs_to_count(&self) -> Option<u64> {
         let counts = !self.negotiated.rules.reports && !self.is_in_doubt();
         counts.then_some(self.signs.count)
     }
 
-    /// What must move on, if anything: buffers that were supplied, or the word that there are no
-    /// more. A receiver that grants nothing waits for its client, and may. Where nobody reports, it
-    /// may have everything and wait likewise, unless it asks for the same over and over.
+    /// The progress that the watchdog expects, if any: of supplied buffers, or of END. A receiver
+    /// that grants nothing may be waiting for its client. Without REPORTs it may have everything
+    /// and wait as well, unless it requests the same packets repeatedly.
     pub(crate) fn underway(&self) -> Option<Underway> {
         let told = self.negotiated.rules.reports || self.signs.vain == Some(self.signs.count);
         let supplied = self.schedule.has_supplied() && told;
@@ -88,7 +88,7 @@ impl Sender {
         some.then_some(Underway { signs: self.signs.count, tries })
     }
 
-    /// How soon anything can move.
+    /// The time scale of progress.
     pub(crate) fn pace_of_progress(&self) -> Pace {
         let (round_trip, interval) = (self.rtt.assumed(), self.pacing().burst.interval);
         Pace { round_trip, answer: Duration::ZERO, interval }

@@ -1,5 +1,5 @@
-//! What RESENDs tell of a buffer where nobody reports (`docs/protocol.md §7.6`): a receiver asks
-//! for all that it lacks, round by round, so one that asks for less shows that something arrived.
+//! Evidence of progress in RESENDs, on a wire without REPORTs (`docs/protocol.md §7.6`). A receiver
+//! requests all missing packets in each round, so a smaller round shows that packets arrived.
 
 use crate::wire::packet::IndexRange;
 use crate::wire::ranges::RangeSet;
@@ -7,29 +7,29 @@ use crate::wire::ranges::RangeSet;
 /// The rounds of one buffer.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
-    /// Asked for in this one.
+    /// Packets requested in this round.
     asked: RangeSet,
-    /// In the shortest before it.
+    /// Packets in the smallest round before.
     fewest: Option<u32>,
-    /// The lowest packet of the one, of those before it, in which that was the highest.
+    /// The highest first packet of any round before.
     lowest: Option<u32>,
-    /// How many were no shorter, and at which count of signs.
+    /// Rounds in a row that were no smaller, and the count of signs then.
     vain: (u32, u64),
 }
 
-/// What a question tells.
+/// Evidence in one RESEND.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Heard {
-    /// A round was shorter than all before it, or began behind the beginnings of all.
+    /// A round was smaller than all before it, or began at a higher packet than all.
     pub(super) shorter: bool,
-    /// So many in a row were not.
+    /// Rounds in a row that were not.
     pub(super) vain: u32,
 }
 
 impl Rounds {
-    /// `range` is asked for, of which `waiting` is still to be sent again. A packet that is asked
-    /// for, sent, and asked for once more is the first of another round. `signs`: how many signs of
-    /// progress there were, of whatever kind.
+    /// `range` is requested, of which `waiting` is still to be sent again. A packet that is
+    /// requested, sent, and requested once more begins another round. `signs`: the signs of
+    /// progress so far, of any kind.
     pub(super) fn on_asked(&mut self, range: IndexRange, waiting: &RangeSet, signs: u64) -> Heard {
         let len = |cut: IndexRange| cut.end - cut.start;
         let sent = |cut| waiting.intersect(cut).map(len).sum::<u32>() < len(cut);
@@ -38,7 +38,8 @@ impl Rounds {
         if again {
             let round = std::mem::take(&mut self.asked);
             let (size, first) = (round.len(), round.first());
-            // Who lacks more than it has room to name tells of what came by what it begins with.
+            // A receiver that misses more than fits into its RESENDs shows progress by a higher
+            // first packet.
             shorter = self.fewest.is_some_and(|fewest| size < fewest)
                 || self.lowest.is_some_and(|lowest| first > Some(lowest));
             self.fewest = Some(self.fewest.map_or(size, |fewest| fewest.min(size)));
@@ -63,7 +64,7 @@ mod tests {
     #[test]
     fn rounds_are_told_apart_by_what_comes_again_and_measured_by_their_size() {
         let (mut rounds, none) = (Rounds::default(), RangeSet::new());
-        // One question at a time, in no order, and repeated before it was answered.
+        // One RESEND at a time, unordered, and repeated before the packets are sent.
         let mut waiting = RangeSet::new();
         for (start, end) in [(0, 5), (20, 30), (8, 10), (20, 30)] {
             assert_eq!(rounds.on_asked(range(start, end), &waiting, 0), Heard::default());
@@ -83,13 +84,13 @@ mod tests {
         assert_eq!(rounds.on_asked(range(0, 5), &none, 2).vain, 0, "another sign came");
     }
 
-    /// As many holes as a question has room for, each time those that are left.
+    /// As many holes as fit into a RESEND, each time the remaining ones.
     #[test]
     fn a_round_of_the_same_size_that_begins_later_is_a_sign() {
         let (mut rounds, none) = (Rounds::default(), RangeSet::new());
         let mut ask = |start| rounds.on_asked(range(start, start + 10), &none, 0);
         assert_eq!([0, 0, 5].map(|start| ask(start).vain), [0, 1, 2]);
-        // That this one began later is told by the next.
+        // The next round shows that this one began later.
         assert_eq!([9, 9, 9].map(|start| ask(start).shorter), [true, true, false]);
         assert!(!ask(5).shorter && !ask(9).shorter, "no later than before");
     }

@@ -1,66 +1,67 @@
-//! How long packets queue on the way back, of which the receiver is told so that it says less
-//! (`docs/protocol.md §6.3`).
+//! The queueing delay of the reverse path, which NULL-ACK reports so that the receiver sends fewer
+//! control packets (`docs/protocol.md §6.3`).
 
 use std::time::Duration;
 
 use crate::time::{Instant, micros_u32};
 
-/// Reports of which the earliest tells of a queue: any other may have met the hosts' own doings.
+/// Number of reports over which the least delay counts: a single one may be delayed by the hosts.
 const RECENT: usize = 4;
-/// Less is no queue, nor is less than this part of the smallest round trip.
+/// A smaller delay is no queue, nor is less than this part of the smallest round trip.
 const LEAST: Duration = Duration::from_millis(4);
 const LEAST_PART: u32 = 8;
-/// The path became longer, and no queue did, if reports take longer from one to the next and then
-/// as long to this part; and the way there became longer, too. A queue comes packet by packet.
+/// A step of the path's delay, and no queue: reports take longer from one to the next, then as long
+/// up to this part of the step, and the forward path became longer too. A queue grows packet by
+/// packet.
 const STEP_PART: u32 = 8;
-/// A longer step cannot be distinguished from what the receiver says at once
-/// (`docs/protocol.md §8.7`).
+/// A longer step cannot be distinguished from the queue of a burst of HAVE (`docs/protocol.md
+/// §8.7`).
 const LONGEST_STEP: Duration = Duration::from_secs(1);
-/// A step is believed no more often than this.
+/// Least time between two steps.
 const STEPS_APART: Duration = Duration::from_secs(10);
-/// Said again after so many round trips, since nobody acknowledges it, and not sooner than this.
+/// Repeated after this many round trips, since it is not acknowledged, and not sooner than this.
 const AGAIN_ROUND_TRIPS: u32 = 8;
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// The path may have become longer.
+/// A possible step of the path's delay.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     at: Instant,
     by: Duration,
-    /// Reports since of which the round trip is longer by more than that.
+    /// Reports since with a round trip longer by more than that.
     both: usize,
 }
 
-/// What the times of reports tell of the way back.
+/// The reverse path's queue, from the times of reports.
 #[derive(Debug, Default)]
 pub(super) struct WayBack {
     /// The smallest round trip.
     least: Option<Duration>,
-    /// When a report came here, by our clock, less when it was made, by the receiver's, in
-    /// microseconds, which wraps: that of the first one.
+    /// Arrival by the local clock less creation by the receiver's clock, in wrapping microseconds,
+    /// of the first report.
     first: Option<u32>,
-    /// The least of it since, against the first.
+    /// The least such difference since, relative to the first.
     shortest: i32,
     recent: [Duration; RECENT],
     next: usize,
-    /// How much longer than the least the newest report took.
+    /// Excess of the newest report over the least.
     newest: Duration,
-    /// The path may have become longer; and when it last did.
+    /// A possible step of the delay, and when the last one was.
     step: Option<Step>,
     stepped: Option<Instant>,
-    /// What was said last, and when.
+    /// The last announced queue, and when.
     told: Duration,
     at: Instant,
-    /// The queue that the receiver still spaces its packets for: it comes closer only by a quarter
-    /// with each NULL-ACK, so one alone that says that the queue is gone leaves it where it is.
+    /// The queue that the receiver still spaces its packets for. It follows by a quarter with each
+    /// NULL-ACK, so a single one without a queue is not enough.
     heeded: Duration,
 }
 
 impl WayBack {
     /// A report made at `made_micros` came, for a packet whose round trip took `rtt`.
     ///
-    /// A queue on the way back makes both it and the round trip longer; clocks that run apart the
-    /// first alone, a queue on the way there the second. So the smaller excess is the queue.
+    /// A queue on the reverse path lengthens both this time and the round trip; clock drift only
+    /// the first, a queue on the forward path only the second. So the smaller excess is the queue.
     pub(super) fn sample(&mut self, now: Instant, made_micros: u32, rtt: Duration) {
         let took = ((now.as_nanos() / 1000) as u32).wrapping_sub(made_micros);
         let took = took.wrapping_sub(*self.first.get_or_insert(took)) as i32;
@@ -107,24 +108,24 @@ impl WayBack {
         LEAST.max(self.least.unwrap_or_default() / LEAST_PART)
     }
 
-    /// How long packets queue there; zero if that is nothing to speak of.
+    /// The queueing delay; zero if negligible.
     fn queue(&self) -> Duration {
         let queue = self.recent.into_iter().min().unwrap_or_default();
         if queue < self.matters() || self.step.is_some() { Duration::ZERO } else { queue }
     }
 
-    /// When the receiver is to be told.
+    /// When the queue is to be announced.
     pub(super) fn due(&self) -> Option<Instant> {
         let (queue, told) = (self.queue(), self.told);
         let again = AGAIN.max(self.least.unwrap_or_default() * AGAIN_ROUND_TRIPS);
         if queue.abs_diff(told) > told / 4 {
-            // The effect of what was said last shows a round trip later.
+            // The effect of the last announcement shows a round trip later.
             return Some(self.at + self.least.unwrap_or_default() / 2 + told / 2);
         }
         (self.heeded >= LEAST).then(|| self.at + again)
     }
 
-    /// What NULL-ACK says now, in milliseconds.
+    /// Announces the queue in NULL-ACK, in milliseconds.
     pub(super) fn say(&mut self, now: Instant) -> u16 {
         (self.told, self.at) = (self.queue(), now);
         self.heeded = self.told.max(self.heeded * 3 / 4);
@@ -140,7 +141,8 @@ mod tests {
         Instant::from_nanos(n * 1_000_000)
     }
 
-    /// Reports one every 10 ms, each of a packet with this round trip in ms, that took so long.
+    /// One report every 10 ms, each with its round trip and its own delay in ms. Returns the
+    /// announced queue.
     fn told(way_back: &mut WayBack, from: u64, samples: &[(u64, u64)]) -> u16 {
         for (n, (rtt, took)) in (0..).zip(samples) {
             let made = from + n * 10;
@@ -171,13 +173,13 @@ mod tests {
         assert_eq!(told(&mut way, 200, &[(500, 250); 4]), 0);
         let queue = [(600, 350), (660, 410), (690, 440), (700, 450), (700, 450)];
         assert_eq!(told(&mut way, 1000, &queue), 160);
-        // What it was before counts again at once.
+        // The shorter delay counts at once.
         assert_eq!(told(&mut way, 20_000, &[(10, 5); 4]), 0);
         let growing = [(30, 25), (80, 75), (100, 95), (120, 115), (120, 115)];
         assert_eq!(told(&mut way, 20_100, &growing), 70);
     }
 
-    /// All that a receiver says at once makes the way back alone longer, however steep it is.
+    /// A burst of control packets lengthens the reverse path alone, however steep the step.
     #[test]
     fn a_queue_that_comes_at_once_is_told_a_little_later() {
         let mut way = WayBack::default();

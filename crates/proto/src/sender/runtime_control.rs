@@ -1,5 +1,5 @@
-//! What its client changes while it sends (`docs/protocol.md §6.9`): the rate law, a ceiling over
-//! it, and whether anything leaves at all.
+//! Settings that the client changes while it sends (`docs/protocol.md §6.9`): the rate law, its
+//! ceiling, and a pause.
 
 use super::{Phase, Sender};
 use crate::negotiated::Negotiated;
@@ -8,14 +8,14 @@ use crate::time::Instant;
 use crate::units::{PacketNumber, Rate};
 use crate::wire::packet::{Burst, RateLimit};
 
-/// How often the receiver is told of a pause, and of its end, without being asked.
+/// Announcements of a pause, and of its end, without a timeout.
 const TELLINGS: u8 = 3;
 
-/// Whether the client pauses.
+/// The client's pause.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pause {
     since: Option<Instant>,
-    /// When the receiver is told next, and how often.
+    /// The next announcement, and the remaining ones.
     told: Option<(Instant, u8)>,
 }
 
@@ -24,19 +24,19 @@ impl Pause {
         self.since.is_some()
     }
 
-    /// When the receiver is to be told.
+    /// When the pause is to be announced.
     pub(super) fn due(&self) -> Option<Instant> {
         self.told.filter(|(_, left)| *left > 0).map(|(at, _)| at)
     }
 
-    /// It was told now; again at `next`, if that is still due.
+    /// It was announced now; again at `next`, if announcements remain.
     pub(super) fn say(&mut self, next: Instant) {
         self.told = self.told.map(|(_, left)| (next, left.saturating_sub(1)));
     }
 }
 
 impl Sender {
-    /// What was agreed on, as a law is built for.
+    /// The negotiated parameters that a rate law is built for.
     pub(crate) fn negotiated(&self) -> &Negotiated {
         &self.negotiated
     }
@@ -52,7 +52,7 @@ impl Sender {
         self.note_rate(now);
     }
 
-    /// Goes by `law` from now on, beginning with what the one before came to.
+    /// Switches to `law`, which starts from the rate of the one before.
     pub(crate) fn follow(&mut self, now: Instant, law: Law) {
         let mut control = law.control;
         let datagram = self.datagram_bytes();
@@ -67,8 +67,8 @@ impl Sender {
         self.note_rate(now);
     }
 
-    /// The client pauses, or goes on. Where the receiver can be told, nothing leaves from now on;
-    /// else what has begun is ended, and nothing new begins.
+    /// The client pauses or resumes. Where the wire can announce a pause, nothing leaves from now
+    /// on; else the buffers that have begun are completed, and none begins.
     pub(crate) fn pause(&mut self, now: Instant, paused: bool) {
         if paused == self.pause.is_on() {
             return;
@@ -76,7 +76,7 @@ impl Sender {
         if paused {
             self.pause.since = Some(now);
         } else if let Some(since) = self.pause.since.take() {
-            // Nobody was to report anything meanwhile.
+            // No report was due meanwhile.
             self.hearing.reported = self.hearing.reported.max(now);
             self.rate.on_pause_over(now, now.since(since));
         }
@@ -86,17 +86,17 @@ impl Sender {
         }
     }
 
-    /// Whether it is paused, and not even what has begun goes on.
+    /// Whether the pause also stops buffers that have begun.
     pub(super) fn stands_still(&self) -> bool {
         self.pause.is_on() && self.negotiated.rules.reports
     }
 
-    /// When the receiver is to be told of a pause or its end.
+    /// When a pause or its end is to be announced.
     pub(super) fn pause_due(&self) -> Option<Instant> {
         self.pause.due().filter(|_| self.phase == Phase::Sending)
     }
 
-    /// A control packet says how fast this end may be (`sealed`). The newest packet counts.
+    /// A control packet has the receiver's rate limit (`sealed`). The newest packet counts.
     pub(crate) fn on_rate_limit(
         &mut self,
         now: Instant,
@@ -118,10 +118,10 @@ impl Sender {
         self.note_rate(now);
     }
 
-    /// The receiver offered burst values in an OK: of nothing, that is no offer. On `rfc998` each
-    /// can only restrain; else the newest counts, as far as it is slower than what was agreed on.
+    /// An OK offers burst values; without packets it is no offer. On `rfc998` each can only
+    /// restrict; else the newest counts, as far as it is slower than the negotiated values.
     pub(super) fn on_offer(&mut self, now: Instant, offer: Burst) {
-        // Each control packet of such a receiver says more.
+        // A receiver with a rate limit sends it in each control packet, which is newer.
         if self.limit.1 != RateLimit::Unsaid {
             return;
         }

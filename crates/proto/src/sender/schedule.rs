@@ -1,4 +1,4 @@
-//! What a sender may send, and which packet leaves next: the one place where that is decided.
+//! The schedule: what a sender may send, and which packet leaves next.
 //!
 //! The order is `docs/protocol.md §6.4`'s: buffers begin strictly by number, and whatever was asked
 //! for again goes before anything at a higher position. Between buffers and packets nothing else
@@ -18,11 +18,11 @@ use crate::rate::{Idle, Order, Ways};
 use crate::units::BufferNumber;
 use crate::wire::packet::{Go, IndexRange};
 
-/// The granted buffers and where they stand.
+/// The granted buffers and their order.
 #[derive(Debug)]
 pub(super) struct Schedule {
     pub(super) outgoing: BTreeMap<BufferNumber, Outgoing>,
-    /// Buffers with packets asked for again.
+    /// Buffers with packets to send again.
     again: BTreeSet<BufferNumber>,
     /// The lowest buffer whose first pass is not over.
     fresh: BufferNumber,
@@ -30,26 +30,26 @@ pub(super) struct Schedule {
     next_supply: BufferNumber,
     /// No buffer beyond it will be supplied.
     last: Option<BufferNumber>,
-    /// Buffers that were not begun stay so.
+    /// No further buffer begins.
     ends: bool,
-    /// The same, until further notice.
+    /// The same, while the client pauses.
     held: bool,
-    /// Decides what leaves while nobody knows whether the receiver hears.
+    /// The coin test, while the receiver's address is not validated.
     pub(super) toss: Option<Toss>,
     ways: Ways,
-    /// Where the repetitions of an idle sender are: the buffer and packet that is next.
+    /// The next buffer and packet that an idle sender repeats.
     repeat: Option<(BufferNumber, u32)>,
     pub(super) repairs: Repairs,
 }
 
-/// What a RESEND made due.
+/// The result of a RESEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
-    /// Packets that had been sent and are to be sent again.
+    /// Packets to send again.
     pub(super) packets: u64,
-    /// Something of the buffer is to be sent again.
+    /// Whether the buffer has packets to send again.
     pub(super) due: bool,
-    /// What that tells, if it was to be found out.
+    /// Evidence of progress in the RESEND, if counted.
     pub(super) heard: Heard,
 }
 
@@ -110,7 +110,7 @@ impl Schedule {
 
     // ---- the receiver's part
 
-    /// GO: buffers granted, or renewed to be sent once more in other pieces.
+    /// GO: grants buffers, or restarts them with another packet size.
     pub(super) fn grant(&mut self, go: &Go, geometry: Geometry) {
         let end = go.first.0.saturating_add(u64::from(go.count));
         for number in (go.first.0..end).map(BufferNumber) {
@@ -139,9 +139,9 @@ impl Schedule {
         !known && self.last.is_none_or(|last| number <= last)
     }
 
-    /// RESEND: what of it had been sent is due again. `None` for a buffer that is accepted already,
-    /// or whose GO is still on the way: nothing was sent that could be missing.
-    /// `signs`, of progress, are counted where nobody reports it.
+    /// RESEND: marks sent packets as due again. `None` for a buffer that is accepted already, or
+    /// whose GO has not arrived: no packet was sent that could be missing. `progress` has the signs
+    /// so far, on a wire without REPORTs.
     pub(super) fn ask(
         &mut self,
         number: BufferNumber,
@@ -188,7 +188,7 @@ impl Schedule {
 
     // ---- who may hear nothing (docs/protocol.md §2.3)
 
-    /// From now on `toss` decides what leaves; or nothing does, and what it passed over is due.
+    /// Starts the coin test; or ends it (`None`), and queues the packets that it skipped.
     pub(super) fn doubt(&mut self, toss: Option<Toss>) {
         self.toss = toss;
         if self.toss.is_none() {
@@ -198,13 +198,13 @@ impl Schedule {
         }
     }
 
-    /// Whether the packet that leaves next, if one is due, may not yet.
+    /// Whether the next packet that is due has no room within the amplification limit.
     pub(super) fn waits_for_room(&self) -> bool {
         let Some(toss) = &self.toss else { return false };
         self.front().and_then(Outgoing::next_bytes).is_some_and(|bytes| !toss.has_room(bytes))
     }
 
-    /// RESEND, before it is obeyed: how many tosses it calls right, or `None` if one of them wrong.
+    /// RESEND, before it is handled: how many coins it guesses right, or `None` if one is wrong.
     pub(super) fn call(&mut self, number: BufferNumber, missing: &[IndexRange]) -> Option<u32> {
         match self.outgoing.get_mut(&number) {
             Some(outgoing) if self.toss.is_some() => outgoing.call(missing),
@@ -214,7 +214,7 @@ impl Schedule {
 
     // ---- what leaves
 
-    /// The buffer with something to send that goes first.
+    /// The buffer whose packet leaves next.
     pub(super) fn due(&mut self) -> Option<BufferNumber> {
         let again = self.again.first().copied();
         if again.is_some() && self.ways.order == Order::ResendsFirst {
@@ -238,19 +238,19 @@ impl Schedule {
         self.outgoing.range(supplied).map(|(_, outgoing)| outgoing).find(|o| !o.is_sent())
     }
 
-    /// Whether something may be due: asked without looking for it.
+    /// Whether a packet may be due, without a search.
     pub(super) fn may_be_due(&self) -> bool {
         let fresh = self.fresh < self.next_supply && self.may_begin();
         !self.again.is_empty() || fresh || self.may_have_repairs() || self.repeats().is_some()
     }
 
-    /// Whether anything leaves when asked for: what is due, or what an idle sender repeats.
+    /// Whether a packet leaves on request: one that is due, or one that an idle sender repeats.
     pub(super) fn has_some(&mut self) -> bool {
         let due = self.due().is_some() && !self.waits_for_room();
         due || self.has_repairs() || self.repeats().is_some()
     }
 
-    /// The ways of this sender.
+    /// The scheduling profile of this sender.
     pub(super) fn ways(&self) -> &Ways {
         &self.ways
     }
@@ -266,8 +266,8 @@ impl Schedule {
         (end < self.next_supply.0).then_some(BufferNumber(end))
     }
 
-    /// What an idle sender repeats: everything of its chunk was sent, and not all is accepted. The
-    /// packets go round; of a buffer that is accepted meanwhile nothing is left to send.
+    /// The packet that an idle sender repeats: its whole chunk was sent, and not all is accepted.
+    /// It repeats the packets in turn, without those of accepted buffers.
     fn repeats(&self) -> Option<(BufferNumber, u32)> {
         let Idle::Repeats(multiple) = self.ways.idle else { return None };
         let end = self.chunk_end()?;
@@ -298,12 +298,12 @@ impl Schedule {
         found.map(|(n, _)| (*n, if n.0 == start { index as u32 } else { 0 }))
     }
 
-    /// Everything up to this buffer was sent, if nothing is due.
+    /// The last buffer up to which everything was sent, if nothing is due.
     pub(super) fn sent_through(&self) -> BufferNumber {
         BufferNumber(self.fresh.min(self.next_supply).0.saturating_sub(1))
     }
 
-    /// Everything that was sent and is not accepted is to be sent again.
+    /// Marks all sent and not accepted packets to be sent again.
     pub(super) fn ask_all(&mut self) {
         let all = IndexRange { start: 0, end: u32::MAX };
         for (number, outgoing) in &mut self.outgoing {
@@ -314,12 +314,12 @@ impl Schedule {
         }
     }
 
-    /// No buffer is begun from now on.
+    /// No further buffer begins.
     pub(super) fn begin_nothing(&mut self) {
         self.ends = true;
     }
 
-    /// No buffer is begun for as long as `held`.
+    /// No further buffer begins while `paused`.
     pub(super) fn hold(&mut self, held: bool) {
         self.held = held;
     }
@@ -337,12 +337,12 @@ impl Schedule {
         within && (!self.ends && !self.held || self.is_amid_buffer())
     }
 
-    /// Whether something is asked for again.
+    /// Whether any packet is to be sent again.
     pub(super) fn has_again(&self) -> bool {
         !self.again.is_empty()
     }
 
-    /// Takes the packet that leaves next, if one of so many data bytes `fits` now.
+    /// Takes the packet that leaves next, if one with its data bytes `fits` now.
     pub(super) fn next(&mut self, mut fits: impl FnMut(u32) -> bool) -> Option<Leaving<'_>> {
         let (number, piece) = loop {
             let due = self.due();
@@ -363,7 +363,7 @@ impl Schedule {
             }
             match piece {
                 Some(piece) => break (number, piece),
-                // All of it came up tails.
+                // Coins skipped all of it.
                 None if self.toss.is_some() && !self.waits_for_room() => {}
                 None => return None,
             }
@@ -393,7 +393,7 @@ impl Schedule {
 
     // ---- how it stands
 
-    /// Everything below was supplied.
+    /// All buffers below this one were supplied.
     pub(super) fn next_supply(&self) -> BufferNumber {
         self.next_supply
     }
@@ -408,7 +408,7 @@ impl Schedule {
         self.next_wanted.0.saturating_sub(self.next_supply.0) as u32
     }
 
-    /// Whether the client owes a buffer that is to come.
+    /// Whether a wanted buffer is not supplied yet.
     pub(super) fn waits_for_source(&self) -> bool {
         let more = self.last.is_none_or(|last| self.next_supply <= last);
         more && self.next_supply < self.next_wanted
@@ -424,18 +424,17 @@ impl Schedule {
         self.last.is_some_and(|last| self.next_supply > last)
     }
 
-    /// Whether everything there is was accepted.
+    /// Whether every buffer was accepted.
     pub(super) fn is_accepted(&self) -> bool {
         self.is_supplied() && self.outgoing.is_empty()
     }
 
-    /// Whether everything there is was sent.
+    /// Whether every buffer was sent.
     pub(super) fn is_sent(&self) -> bool {
         self.is_supplied() && self.outgoing.values().all(Outgoing::is_sent)
     }
 
-    /// Of how many buffers the first pass is not over, and how many packets that are, once no more
-    /// will be supplied.
+    /// Buffers and packets of first passes that are not over, once the last buffer is supplied.
     pub(super) fn left(&self) -> Option<(u32, u64)> {
         let left = self.outgoing.range(self.fresh..).map(|(_, outgoing)| outgoing.packets_left());
         let add =
@@ -471,7 +470,7 @@ mod tests {
 
     const ALL: IndexRange = IndexRange { start: 0, end: u32::MAX };
 
-    /// So many buffers of four packets, all granted and supplied.
+    /// Buffers of four packets, all granted and supplied.
     fn supplied(ways: Ways, buffers: u64) -> Schedule {
         let mut schedule = Schedule::new(ways);
         let geometry = Geometry { buffer_bytes: 40, packet_bytes: 10 };

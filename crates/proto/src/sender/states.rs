@@ -1,5 +1,4 @@
-//! The states of a sender and of its buffers, and every way from one to another
-//! (`docs/protocol.md §10.1`).
+//! The states of a sender and of its buffers, and their transitions (`docs/protocol.md §10.1`).
 
 #[cfg(test)]
 use super::outgoing_buffer::Outgoing;
@@ -7,19 +6,19 @@ use crate::time::Instant;
 #[cfg(test)]
 use crate::units::BufferNumber;
 
-/// How the sender's part ends.
+/// The phases of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Data flow.
     Sending,
-    /// Everything is settled; repeated questions are answered until then.
+    /// The transfer is decided; repeated control packets are answered until then.
     Dallying(Instant),
     /// Over.
     Finished,
 }
 
 impl Phase {
-    /// The verdict came, or the last OK: dally until then. False if that was so before.
+    /// The verdict came, or the last OK: dally until then. False if the sender dallied before.
     pub(super) fn settle(&mut self, until: Instant) -> bool {
         let begins = *self == Self::Sending;
         if begins {
@@ -28,7 +27,7 @@ impl Phase {
         begins
     }
 
-    /// Something was answered: the dally begins anew, if it had begun.
+    /// A control packet was answered: restarts the dally, if it had begun.
     pub(super) fn prolong(&mut self, until: Instant) {
         if let Self::Dallying(at) = self {
             *at = until;
@@ -57,22 +56,22 @@ impl Phase {
 /// The states of a sending buffer, from its GO until its OK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BufferState {
-    /// The client is to fill it.
+    /// The client must fill it.
     Granted,
     /// Its first pass is under way.
     Sending,
-    /// Its first pass is over; what RESEND asks for is sent again.
+    /// Its first pass is over; RESENDs are answered.
     Sent,
 }
 
-/// What moves a [`BufferState`] on.
+/// The events of a [`BufferState`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BufferStep {
     /// The client filled it.
     Supplied,
     /// The last packet of the first pass left.
     PassOver,
-    /// GO again, with another packet size: everything once more.
+    /// GO again, with another packet size: restarts the first pass.
     Renewed,
 }
 

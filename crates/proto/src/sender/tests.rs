@@ -1,4 +1,4 @@
-//! What a receiver that holds the secret and means ill must not be able to do.
+//! Limits of a malicious receiver that holds the secret.
 
 use super::*;
 use crate::buffer::Geometry;
@@ -102,7 +102,8 @@ fn packets_are_not_cut_smaller_than_makes_sense() {
 
 #[test]
 fn a_receiver_that_counts_buffers_from_zero_is_told_so() {
-    // It would wait for buffer 0 for ever, and both ends would keep each other alive.
+    // A receiver that waits for buffer 0 would wait for ever, and both ends would keep each other
+    // alive.
     let mut sender = sender(Wire::Rfc998);
     assert!(matches!(say(&mut sender, 1, go(0, 1, 0, 0)), Taken::Violation(_)));
 }
@@ -131,7 +132,7 @@ fn an_ok_for_many_is_as_good_as_its_worst() {
 
 #[test]
 fn a_receiver_that_talks_but_reports_nothing_is_not_sent_more_than_probes() {
-    // The way there is dead, the way back is not.
+    // The forward path is dead, the reverse path is not.
     let mut sender = sender(Wire::Sealed);
     say(&mut sender, 1, go(1, 4, PACKET, 0));
     let mut sent = 0;
@@ -153,7 +154,8 @@ fn a_receiver_that_talks_but_reports_nothing_is_not_sent_more_than_probes() {
 
 #[test]
 fn what_the_cap_holds_back_within_a_buffer_is_probed_for() {
-    // Nobody can ask for what never left: an RFC 998 receiver may wait for the end of its buffer.
+    // Packets that never left cannot be requested: an RFC 998 receiver may wait for the end of its
+    // buffer.
     let law = Ticking { packets: 1, next: ms(1_000_000), cap: Some(3000) };
     let law = Law { control: Box::new(law), learns: true, ways: Ways::OURS };
     let mut sender = sender_with(Wire::Rfc998, law);
@@ -170,8 +172,7 @@ fn what_the_cap_holds_back_within_a_buffer_is_probed_for() {
     assert_eq!(sent, [3, 0, 0, 0, 1, 0, 1, 0, 1, 0, 1, 0]);
 }
 
-/// A law with a clock of its own: one more packet in a burst every 10 ms, as UDT's SYN would have
-/// it.
+/// A law with a timer of its own: one more packet per burst every 10 ms, as with UDT's SYN.
 #[derive(Debug)]
 struct Ticking {
     packets: u32,

@@ -1,4 +1,4 @@
-//! What the sender tells of itself in a trace.
+//! The sender's trace events.
 
 use super::Sender;
 use crate::time::Instant;
@@ -6,7 +6,7 @@ use crate::trace::{RateLine, Stage, TraceEvent};
 use crate::units::{BufferNumber, Rate};
 
 impl Sender {
-    /// The rate of sending that its burst values make.
+    /// The sending rate of its burst values.
     pub(super) fn pacing_rate(&self) -> Rate {
         let burst = self.pacing().burst;
         let overhead = u32::try_from(self.sampler.overhead()).unwrap_or(u32::MAX);

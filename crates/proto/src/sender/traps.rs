@@ -1,17 +1,17 @@
-//! Packet numbers that a sender passes over, so that a receiver which reports packets that it never
-//! had says so (`docs/protocol.md §6.3`, RFC 9000 §21.4).
+//! Skipped packet numbers, which expose a receiver that reports packets it never got
+//! (`docs/protocol.md §6.3`, RFC 9000 §21.4).
 
 use crate::entropy::Entropy;
 
-/// The mean number of data packets from one to the next; each distance up to twice of it is as
-/// likely.
+/// Mean number of data packets between two skipped numbers; all distances up to twice that are
+/// equally likely.
 const MEAN_PACKETS: u32 = 256;
 
-/// When the next number is passed over.
+/// When the next number is skipped.
 #[derive(Debug)]
 pub(super) struct Traps {
     entropy: Entropy,
-    /// Data packets that leave before.
+    /// Data packets until then.
     left: u32,
 }
 
@@ -23,17 +23,17 @@ impl Traps {
         new
     }
 
-    /// Data packets that may leave before the next number is passed over.
+    /// Data packets that may leave before the next number is skipped.
     pub(super) fn left(&self) -> u32 {
         self.left
     }
 
-    /// So many left.
+    /// Counts sent packets.
     pub(super) fn on_sent(&mut self, packets: u32) {
         self.left = self.left.saturating_sub(packets);
     }
 
-    /// A number was passed over; the next one is drawn.
+    /// A number was skipped; draws the next distance.
     pub(super) fn set(&mut self) {
         let most = u64::from(2 * MEAN_PACKETS - 1);
         self.left = 1 + (self.entropy.draw_u64() % most) as u32;
