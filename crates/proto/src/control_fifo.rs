@@ -1,8 +1,8 @@
-//! The control FIFO: RFC 998's one long-lived control packet (§5.2.1).
+//! The control FIFO: RFC 998's single long-lived control packet (§5.2.1).
 //!
-//! Messages enter at the tail with a sequence number and leave at the head when acknowledged. What
-//! a transmission carries differs: on `rfc998` all of them; on `sealed` those whose copies are not
-//! used up (`docs/protocol.md §6.2`).
+//! Messages enter at the tail with a sequence number and leave at the head when acknowledged. On
+//! `rfc998` a control packet carries all of them; on `sealed` those with copies left
+//! (`docs/protocol.md §6.2`).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,40 +18,41 @@ use crate::wire::sealed;
 /// Most messages unacknowledged at once; past it the receiver waits before it asks for more.
 pub(crate) const MAX_UNACKNOWLEDGED: usize = MAX_OUTSTANDING as usize;
 
-/// Bytes of the oldest messages that an expiry repeats at least, two packets' worth: a way back may
-/// take longer for all of them than the control timer.
+/// Least bytes of the oldest messages that a timeout repeats, two packets' worth: a slow reverse
+/// path may take longer for all of them than the control timer.
 const LEAST_REPEATED: usize = 2 * 1472;
-/// The timer of these grows no longer by what answers to them show: a path that heals is noticed
-/// this soon (`docs/protocol.md §6.2`).
+/// Longest acknowledgement delay that raises the timer of these messages: a path that recovers is
+/// noticed this soon (`docs/protocol.md §6.2`).
 const MOST_SHOWN: Duration = Duration::from_secs(2);
-/// So many bytes of the oldest messages, repeated in vain and for so long, are in control packets
-/// that leave anyway: what is acknowledged ends before the oldest that was lost.
+/// Bytes of the oldest messages that are added to control packets that leave anyway, once they were
+/// repeated without success and are this old: the acknowledgement number stops before the oldest
+/// lost message.
 const RIDE_ALONG: usize = 96;
 const RIDE_ALONG_AFTER: Duration = Duration::from_secs(1);
-/// So far apart at least, and no closer than a round trip: each is answered.
+/// Least time between two such additions, beside a round trip: each is answered.
 const RIDE_ALONG_APART: Duration = Duration::from_millis(250);
 
-/// One message on its way.
+/// A message that is not acknowledged.
 #[derive(Clone, Debug)]
 pub(crate) struct Queued {
     pub(crate) seq: ControlSeq,
     pub(crate) message: Message,
-    /// Control packets it still rides in without being asked.
+    /// Further control packets that carry it without a timeout.
     copies_left: u8,
     first_sent: Option<Instant>,
     last_sent: Option<Instant>,
-    /// The control timer sent it again: its round trip is ambiguous.
+    /// The control timer repeated it, so its round trip is ambiguous (Karn's rule).
     repeated: bool,
-    /// And more than once.
+    /// The control timer repeated it more than once.
     in_vain: bool,
-    /// The next time it leaves it is sent again, though by no timer.
+    /// Its next transmission is a repetition, though not by the timer.
     again: bool,
-    /// When the control timer ran out for it last, and when it had left before that.
+    /// When the control timer last expired for it, and when it had left before that.
     expired: Option<(Instant, Instant)>,
 }
 
 impl Queued {
-    /// Whether it was repeated in vain for long, and not a moment ago.
+    /// Whether it was repeated without success for long, and not just now.
     fn rides_along(&self, now: Instant, apart: Duration) -> bool {
         let long = self.first_sent.is_some_and(|at| now.since(at) >= RIDE_ALONG_AFTER);
         let apart = self.last_sent.is_some_and(|at| now.since(at) >= apart);
@@ -62,27 +63,27 @@ impl Queued {
 /// The FIFO of unacknowledged control messages.
 #[derive(Clone, Debug)]
 pub(crate) struct ControlFifo {
-    /// In how many consecutive control packets a new message is; `None`: in all of them.
+    /// Consecutive control packets that carry a new message; `None`: all of them.
     copies: Option<u8>,
     queue: VecDeque<Queued>,
     next: ControlSeq,
     acknowledged: ControlSeq,
-    /// Something has rides left, or had when the last packet left.
+    /// Some message has copies left, or had when the last packet left.
     riding: bool,
     /// `rfc998`: the last transmission filled a packet, and this message begins the next.
     resume: Option<ControlSeq>,
-    /// `sealed`: so many bytes of the oldest messages are repeated at an expiry, and the newest of
-    /// those that were, until all of them are acknowledged.
+    /// `sealed`: bytes of the oldest messages that a timeout repeats, and the newest message that
+    /// was repeated, until all up to it are acknowledged.
     repeats: usize,
     repeated: Option<ControlSeq>,
-    /// `sealed`: when an acknowledgement moved last.
+    /// `sealed`: when the acknowledgement number last advanced.
     moved: Option<Instant>,
-    /// `sealed`: what is here already takes so long to be acknowledged at least, as answers showed
-    /// that came too soon to be answers to what was repeated.
+    /// `sealed`: lower bound of the acknowledgement delay of HAVE. An ACK that arrives sooner than
+    /// a round trip after a repetition belongs to an older copy.
     shown: Duration,
-    /// How long the newest of what was acknowledged last had waited for that, since it first left.
+    /// Acknowledgement delay of the newest acknowledged message, from its first transmission.
     took: Duration,
-    /// The smallest round trip, when something was acknowledged last.
+    /// The smallest round trip at the last acknowledgement.
     fastest: Duration,
 }
 
@@ -109,7 +110,7 @@ impl ControlFifo {
         self.acknowledged
     }
 
-    /// Whether anything was ever put into it.
+    /// Whether a message was ever pushed.
     pub(crate) fn has_begun(&self) -> bool {
         self.next != ControlSeq(1)
     }
@@ -118,14 +119,14 @@ impl ControlFifo {
         self.queue.is_empty()
     }
 
-    /// How long what was acknowledged last had waited for that: a round trip at most, or, of what
-    /// was repeated, some.
+    /// Delay of the last acknowledgement: at most a round trip, or, for a repeated message,
+    /// several.
     pub(crate) fn took(&self) -> Duration {
         self.took
     }
 
-    /// All that waits has left, at `at`; if not only then, or if it leaves again, its round trip is
-    /// ambiguous.
+    /// All messages left at `at`. Their round trips are ambiguous if they left at other times too,
+    /// or leave again.
     pub(crate) fn was_sent(&mut self, at: Instant, once: bool) {
         for queued in &mut self.queue {
             queued.first_sent = Some(at);
@@ -151,7 +152,7 @@ impl ControlFifo {
         self.queue.len() + more <= MAX_UNACKNOWLEDGED
     }
 
-    /// Puts `message` at the tail, or into a message of the same kind that has not left yet.
+    /// Appends `message`, or merges it into one of the same kind that has not left yet.
     pub(crate) fn push(&mut self, message: Message) -> ControlSeq {
         if self.copies.is_some() {
             for queued in self.queue.iter_mut().rev().take_while(|o| o.first_sent.is_none()) {
@@ -162,7 +163,7 @@ impl ControlFifo {
         }
         let seq = self.next;
         self.next = seq.next();
-        // What may be megabytes rides once, and then on its timer.
+        // HAVE may be megabytes, so it leaves once, and then by its timer.
         let once = matches!(&message, Message::Have(have) if !have.last);
         let copies_left = self.copies.filter(|_| !once).unwrap_or(1);
         self.riding = true;
@@ -180,9 +181,9 @@ impl ControlFifo {
         seq
     }
 
-    /// The peer has everything up to `seq`; no round trip was shorter than `fastest`. Returns the
-    /// messages that leave, or `None` if that is nothing new or more than was ever sent; each of
-    /// them is shown to `each`.
+    /// Handles an acknowledgement up to `seq`; `fastest` is the smallest round trip. Calls `each`
+    /// for every message that it removes. `None` if it acknowledges nothing new, or more than was
+    /// ever sent.
     pub(crate) fn acknowledge(
         &mut self,
         now: Instant,
@@ -207,7 +208,7 @@ impl ControlFifo {
                 break;
             }
             let Some(queued) = self.queue.pop_front() else { break };
-            // Those behind one that was repeated have waited for it (Karn's rule for all of them).
+            // A message behind a repeated one has waited for it, so Karn's rule excludes both.
             waited = queued.repeated || (waited && self.copies.is_some());
             let took = queued.first_sent.map(|sent| now.since(sent));
             self.took = took.unwrap_or(self.took);
@@ -218,8 +219,8 @@ impl ControlFifo {
         Some(left)
     }
 
-    /// The oldest message is acknowledged, which no other held back. If that is sooner after it was
-    /// repeated than any answer to the repetition could be, what answers is an older copy.
+    /// Learns from the acknowledgement of the oldest message, which no other delayed. If it comes
+    /// sooner after a repetition than any answer to that could, it answers an older copy.
     fn learn(&mut self, now: Instant, fastest: Option<Duration>) {
         let Some(oldest) = self.queue.front().filter(|oldest| is_part(&oldest.message)) else {
             return;
@@ -233,17 +234,17 @@ impl ControlFifo {
         }
     }
 
-    /// The timer of a message.
+    /// The timeout of a message.
     fn timer_of(&self, queued: &Queued, timeout: Duration) -> Duration {
         if is_part(&queued.message) { timeout.max(self.shown) } else { timeout }
     }
 
-    /// Whether a message waits that never left.
+    /// Whether a message has never left.
     pub(crate) fn has_new(&self) -> bool {
         self.queue.back().is_some_and(|o| o.first_sent.is_none())
     }
 
-    /// Whether a message has rides left.
+    /// Whether a message has copies left.
     pub(crate) fn has_copies_left(&self) -> bool {
         self.riding
     }
@@ -257,15 +258,15 @@ impl ControlFifo {
             .min()
     }
 
-    /// Since when the timer of a message runs that left at `at`: what is before it is heard of, so
-    /// it may be next (`sealed`).
+    /// When the timer of a message that left at `at` started. On `sealed` it restarts when the
+    /// acknowledgement number advances.
     fn since(&self, queued: &Queued, at: Instant) -> Instant {
         self.moved.filter(|_| is_part(&queued.message)).map_or(at, |moved| moved.max(at))
     }
 
-    /// The control timer expired: whatever was last sent `timeout` ago rides once more. On `sealed`
-    /// only what is oldest does, and the rest waits for its turn: were all of it said again and
-    /// again, a slow way back would carry nothing else.
+    /// The control timer expired: each message that left `timeout` ago leaves once more. On
+    /// `sealed` only the oldest HAVE messages do: repeating all of them would fill a slow reverse
+    /// path.
     pub(crate) fn expire(&mut self, now: Instant, timeout: Duration) -> bool {
         let moved = self.moved.unwrap_or(Instant::EPOCH);
         let longer = timeout.max(self.shown);
@@ -294,7 +295,7 @@ impl ControlFifo {
                 queued.last_sent = Some(now);
                 continue;
             }
-            // All else waits for what is lost again and again.
+            // All other messages wait for the one that is lost repeatedly.
             queued.copies_left = if queued.repeated { 2 } else { 1 };
             (queued.repeated, queued.in_vain) = (true, queued.repeated);
             queued.expired = queued.last_sent.map(|before| (now, before));
@@ -311,9 +312,8 @@ impl ControlFifo {
         self.resume = None;
     }
 
-    /// Hands the messages that ride in the control packet made now to `take`, in order, until it
-    /// refuses one for want of room. Returns whether some were left behind; the next call goes on
-    /// with them.
+    /// Hands the messages of the next control packet to `take`, in order, until one does not fit.
+    /// Returns whether some were left over; the next call continues with them.
     pub(crate) fn transmit(
         &mut self,
         now: Instant,
@@ -355,22 +355,22 @@ impl ControlFifo {
     }
 }
 
-/// What an acknowledgement settled.
+/// The result of an acknowledgement.
 #[derive(Debug, Default)]
 pub(crate) struct Acknowledged {
-    /// Round trip of the newest message that was sent only as often as it rides.
+    /// Round trip of the newest message that the timer did not repeat.
     pub(crate) rtt: Option<Duration>,
-    /// The DONE message was among them.
+    /// It acknowledged the DONE message.
     pub(crate) done: bool,
 }
 
-/// Whether it is one of the many that tell what is here already: whoever waits for them waits for
-/// nothing else, and they may be megabytes.
+/// Whether it is one of the many HAVE messages before the last. A sender that waits for them waits
+/// for nothing else, and they may be megabytes.
 fn is_part(message: &Message) -> bool {
     matches!(message, Message::Have(have) if !have.last)
 }
 
-/// The bytes of a message in a control packet on `sealed`, about.
+/// Approximate bytes of a message in a control packet on `sealed`.
 fn size(message: &Message) -> usize {
     match message {
         Message::Have(have) => 8 + have.bytes.len(),

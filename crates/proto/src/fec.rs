@@ -19,31 +19,31 @@ use crate::units::PacketIndex;
 /// The most packets of a buffer that has repair packets: a code over more would cost more than it
 /// saves, and memory that grows with it.
 const MAX_PACKETS: u32 = 8192;
-/// A buffer has at least so many repair packets, however small it is.
+/// Least number of repair packets of a buffer, however small it is.
 const LEAST_WIDTH: u32 = 16;
-/// And else at least this part of its packets.
+/// Otherwise a buffer has at least this part of its packets.
 const WIDTH_PART: u32 = 4;
-/// Transforms for decoding cost as much as so many products of packets, or as these few holes in
+/// Decoding by transforms costs as much as this many products of packets, or as this many holes in
 /// the largest buffers (`docs/decisions/repair.md`).
 const DECODING_PRODUCTS: u32 = 8192;
 const FEW_HOLES: u32 = 8;
 
-/// How much a sender spends on repair packets.
+/// When a sender sends repair packets, and how many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Repair {
     /// Nothing.
     #[default]
     Never,
-    /// At the end of the transfer as much as keeps the last losses from costing a round trip, if
+    /// At the end of the transfer as many as keep the last losses from costing a round trip, if
     /// that saves more than it costs.
     Auto,
-    /// This share of every buffer, behind it.
+    /// A fixed percentage, behind every buffer.
     Share(Share),
 }
 
 impl Repair {
-    /// Makes the tables of the code, 8 MiB in some 20 ms of one processor, unless they are made.
-    /// Else the first use does, amid a transfer's end.
+    /// Builds the tables of the code, 8 MiB in some 20 ms of one processor, unless they exist.
+    /// Otherwise the first use builds them, at the end of a transfer.
     pub fn prepare() {
         const PACKET: usize = 64;
         let geometry = Geometry { buffer_bytes: PACKET as u32 * 2, packet_bytes: PACKET as u32 };
@@ -55,31 +55,31 @@ impl Repair {
     }
 }
 
-/// A share in percent: of the packets of a buffer, how many repair packets follow it.
+/// Repair packets as a percentage of the packets of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share(u8);
 
 impl Share {
-    /// The largest, in percent: what the code has for every buffer.
+    /// The largest percentage that the code supports for every buffer.
     pub const MAX: u8 = 100 / WIDTH_PART as u8;
 
-    /// So many percent; `None` for nothing, and for more than [`Self::MAX`].
+    /// A percentage; `None` for 0, and for more than [`Self::MAX`].
     pub fn percent(percent: u8) -> Option<Self> {
         (1..=Self::MAX).contains(&percent).then_some(Self(percent))
     }
 
-    /// It, in percent.
+    /// The percentage.
     pub fn as_percent(self) -> u8 {
         self.0
     }
 
-    /// How many repair packets a buffer of `packets` has by it, at least one.
+    /// Repair packets of a buffer of `packets`, at least one.
     pub(crate) fn of(self, packets: u32) -> u32 {
         packets.saturating_mul(u32::from(self.0)).div_ceil(100)
     }
 }
 
-/// A buffer as the code sees it.
+/// A buffer as a source block of the code (RFC 5052).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     geometry: Geometry,
@@ -89,8 +89,8 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// A buffer whose image has `image_bytes`, cut by `geometry`; `None` if such ones have no
-    /// repair packets: they have too many packets, or packets of an odd number of bytes.
+    /// A block of `image_bytes`, cut by `geometry`. `None` if it has no repair packets: it has too
+    /// many packets, or packets of an odd number of bytes.
     pub(crate) fn new(geometry: Geometry, image_bytes: u32) -> Option<Self> {
         let packets = geometry.packets(image_bytes as usize);
         let even = image_bytes.checked_next_multiple_of(2)?.max(2);
@@ -115,19 +115,19 @@ impl Block {
         self.symbol_bytes as usize
     }
 
-    /// How many repair packets it can have: numbers below that.
+    /// How many repair packets it can have; their indexes are below that.
     pub(crate) fn width(&self) -> u32 {
         self.packets.div_ceil(WIDTH_PART).next_power_of_two().max(LEAST_WIDTH)
     }
 
-    /// Where packet `index` lies in the image.
+    /// The range of packet `index` in the image.
     pub(crate) fn range(&self, index: u32) -> Range<usize> {
         self.geometry.range(PacketIndex(index), self.image_bytes as usize)
     }
 
-    /// The repair packets `wanted` of `image`, one behind the other.
+    /// Encodes the repair packets `wanted` of `image`, concatenated.
     pub(crate) fn encode(&self, image: &[u8], wanted: Range<u32>) -> Option<Vec<u8>> {
-        // Transforms cost as much as so many, however many there are.
+        // The transforms cost as much as this many sums, whatever the number.
         match wanted.len() as u32 <= self.width().ilog2() / 2 {
             true => self.sum_up(image, wanted),
             false => self.transform(image, wanted),
@@ -160,9 +160,8 @@ impl Block {
         Some(symbols)
     }
 
-    /// Fills the holes of `image` from repair packets by their numbers; `is_here` says which
-    /// packets are in it. False, and nothing has changed, if all that is not as much as the
-    /// buffer has.
+    /// Restores the missing packets of `image` from repair packets by their indexes; `is_here`
+    /// tells which packets it has. False, and nothing changed, if there are too few.
     pub(crate) fn decode(
         &self,
         image: &mut [u8],
@@ -178,7 +177,7 @@ impl Block {
         restored.is_some()
     }
 
-    /// Makes the packets that are `holes`, if there are as many repair packets.
+    /// Restores the packets `holes`, if there are as many repair packets.
     fn fill(
         &self,
         image: &mut [u8],
@@ -235,7 +234,7 @@ impl Block {
         Some(())
     }
 
-    /// Packet `index` of `image` as the code has it: the last one is filled up with zeros.
+    /// Packet `index` of `image`, the last one padded with zeros.
     fn shard<'a>(&self, image: &'a [u8], index: u32, short: &'a mut [u8]) -> Option<&'a [u8]> {
         let bytes = image.get(self.range(index))?;
         if bytes.len() == self.symbol_bytes() {
@@ -308,7 +307,7 @@ mod tests {
         }
     }
 
-    /// Another code, of another version of the crate perhaps, would be another wire.
+    /// Another code, perhaps of another version of the crate, would be another wire format.
     #[test]
     fn the_code_is_the_protocol_s() {
         let mut coded = blake3::Hasher::new();
@@ -322,7 +321,7 @@ mod tests {
         );
     }
 
-    /// Packets here and there, of which so many are taken out.
+    /// `count` packets spread over `of`.
     fn spaced(count: u32, of: u32, from: u32) -> Vec<u32> {
         let mut taken: Vec<u32> = (0..count).map(|n| (from + n * of / count) % of).collect();
         taken.sort_unstable();

@@ -1,13 +1,12 @@
-//! Which datagrams the path takes: found by packets that carry no data (RFC 8899, DPLPMTUD;
-//! `docs/protocol.md §6.5`).
+//! Path MTU discovery by probes without data (RFC 8899, DPLPMTUD; `docs/protocol.md §6.5`).
 //!
-//! Sizes are datagrams, in bytes of UDP payload. The size in use is believed until what was sent in
-//! it is not reported for too long; then it is *in doubt*, and probes of it and of smaller sizes
-//! decide. Meanwhile, and at the start, probes of larger sizes look for more. Only probes decide:
-//! neither loss nor what a router says, which may be forged.
+//! Sizes are those of datagrams, in bytes of UDP payload. If datagrams of the size in use are not
+//! reported for too long, probes of it and of smaller sizes check for a black hole (RFC 8899 §4.3).
+//! Meanwhile, and at the start, probes of larger sizes search upward. Only probes decide: neither
+//! loss nor an ICMP message, which may be forged.
 //!
-//! This is the search alone. It knows no packets: whoever has it sends the probes that it asks for,
-//! tells it what was answered and reported, and obeys the size.
+//! This is the search alone. It builds no packets: its owner sends the probes, passes answers and
+//! reports on to it, and uses the size.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,44 +16,46 @@ use crate::time::{Instant, earliest};
 use crate::units::Rate;
 use crate::wire::{Wire, data_overhead};
 
-/// Bytes of IP packets that are looked for when the size in use is in doubt: Ethernet's, IPv6's
-/// least, what OPEN has, and less.
+/// Bytes of IP packets probed during a black hole check: Ethernet's, IPv6's minimum, that of OPEN,
+/// and less.
 const COARSE: [u32; 6] = [1500, 1280, 1228, 1000, 592, 224];
-/// More that are known from practice: jumbo frames, PPPoE, WireGuard and other tunnels.
+/// Further sizes common in practice: jumbo frames, PPPoE, WireGuard and other tunnels.
 const FINE: [u32; 6] = [9000, 1492, 1480, 1420, 1400, 1380];
-/// What Ethernet's packets hold, with IPv4 and UDP.
+/// The largest datagram in an Ethernet frame, with IPv4 and UDP.
 pub(crate) const ETHERNET_BYTES: u32 = 1472;
 /// Probes of different sizes in one round.
 const PROBES: usize = 4;
 /// Rounds in which a larger size may fail (RFC 8899 §5.1.2, MAX_PROBES).
 const TRIES: u8 = 3;
-/// Probes of the size in doubt in one round, others between them: no run of losses takes them all
-/// and spares those.
+/// Probes of the size in use in one round of a black hole check, with others between them, so that
+/// no burst of losses hits all of them and no other.
 const COPIES: usize = 3;
-/// A search is over when what passes and what does not are this close, in parts of the former.
+/// A search is complete when the largest size that passes and the smallest that fails differ by at
+/// most this part of the former.
 const CLOSE: u32 = 64;
-/// A larger packet than Ethernet's must not hold up the others for longer.
+/// Longest serialisation time of a packet larger than Ethernet's, which delays the others.
 const LONGEST: Duration = Duration::from_millis(5);
-/// Whether the rate has grown enough for that is looked at this often.
+/// How often to check whether the rate has grown enough for that.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// From the end of a search to the next one, first and at most (RFC 8899 §5.1.1,
 /// PMTU_RAISE_TIMER).
 const REST: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(600));
 /// Three reports at their slowest (`docs/protocol.md §6.3`).
 const REPORTS: Duration = Duration::from_millis(75);
-/// Longest time between two rounds while nothing at all is answered, unless a timeout is longer.
+/// Longest time between two rounds while no probe is answered, unless a timeout is longer.
 const LONGEST_ROUND: Duration = Duration::from_secs(2);
-/// Hints are taken this often at most: whoever forges them must not keep us busy.
+/// Least time between two accepted hints: an attacker who forges them must not cause endless
+/// probes.
 const HINTS: Duration = Duration::from_secs(1);
 
-/// What is known of the path's time.
+/// Times of the path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     /// The round trip.
     pub(crate) rtt: Duration,
     /// After this time an answer will not come.
     pub(crate) timeout: Duration,
-    /// What is sent now.
+    /// The sending rate.
     pub(crate) rate: Rate,
 }
 
@@ -68,51 +69,51 @@ struct Probe {
 #[derive(Clone, Debug)]
 struct Round {
     probes: Vec<Probe>,
-    /// Rounds before this one that came to nothing.
+    /// Failed rounds before this one.
     tries: u8,
     ends: Instant,
-    /// A report came meanwhile, and showed nothing as large as what was sent.
+    /// A report came meanwhile, with no datagram as large as those sent.
     reported: bool,
 }
 
 #[derive(Clone, Debug)]
 enum State {
-    /// Nothing to find out until then.
+    /// The search is complete until then (RFC 8899 §5.2).
     Resting(Option<Instant>),
-    /// Larger sizes are tried.
+    /// Larger sizes are probed.
     Raising(Round),
-    /// The size in use is tried, and smaller ones.
+    /// The size in use and smaller ones are probed.
     Doubting(Round),
 }
 
-/// Data that were sent, and nothing as large was reported since.
+/// Data were sent, and no datagram as large was reported since.
 #[derive(Clone, Copy, Debug)]
 struct Unheard {
     since: Instant,
     largest: u32,
 }
 
-/// The search for the largest datagram that the path takes.
+/// The search for the largest datagram that the path carries.
 #[derive(Debug)]
 pub(crate) struct PacketSize {
     /// Bytes of IP and UDP header on each.
     overhead: u32,
-    /// The largest that was agreed.
+    /// The negotiated largest size.
     ceiling: u32,
     /// In use.
     size: u32,
     /// The smallest known not to pass.
     fails: u32,
-    /// The largest that this host sends, as far as it has said.
+    /// The largest that this host sends, as far as it reported.
     host: u32,
     state: State,
-    /// Probes that are to leave.
+    /// Probes to send.
     queue: VecDeque<u32>,
     unheard: Option<Unheard>,
-    /// Doubts in a row that the probes did not bear out.
+    /// Black hole checks in a row that found none.
     vain: u32,
     rest: Duration,
-    /// What somebody says that passes.
+    /// The size from an ICMP message, which may be forged.
     hint: Option<u32>,
     deaf_until: Instant,
     /// The first round is over.
@@ -124,8 +125,8 @@ fn least() -> u32 {
     MIN_SEALED_PACKET_BYTES + data_overhead(Wire::Sealed)
 }
 
-/// The datagrams to begin with, where up to `agreed` bytes were agreed: these, unless that is more
-/// than Ethernet's packets hold, which few paths take.
+/// The first size, where up to `agreed` bytes were negotiated: that size, unless it exceeds an
+/// Ethernet frame, which few paths carry.
 pub(crate) fn first_size(agreed: u32) -> u32 {
     if agreed > ETHERNET_BYTES { DEFAULT_DATAGRAM_BYTES } else { agreed }
 }
@@ -156,7 +157,7 @@ impl PacketSize {
         self.size
     }
 
-    /// Whether the first round is over, so that the size says something.
+    /// Whether the first round is over, so that the size is meaningful.
     pub(crate) fn is_settled(&self) -> bool {
         self.settled
     }
@@ -166,8 +167,8 @@ impl PacketSize {
         self.queue.pop_front()
     }
 
-    /// Whether nothing as large as what was sent has been reported for longer than it should take:
-    /// what is lost now may be lost for its size.
+    /// Whether no datagram as large as those sent was reported for too long: losses may be due to
+    /// size.
     pub(crate) fn hides_losses(&self, now: Instant, pace: &Pace) -> bool {
         let overdue = pace.rtt / 2 + REPORTS / 3;
         let late = self.unheard.is_some_and(|unheard| unheard.since + overdue <= now);
@@ -176,14 +177,14 @@ impl PacketSize {
 
     // ---- what happens
 
-    /// Data left in datagrams of up to `bytes`.
+    /// Data were sent in datagrams of up to `bytes`.
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: u32) {
         let unheard = self.unheard.get_or_insert(Unheard { since: now, largest: bytes });
         unheard.largest = unheard.largest.max(bytes);
     }
 
-    /// The receiver reports that datagrams of up to `largest` bytes arrive. Whether that are all
-    /// sizes that were sent.
+    /// The receiver reports datagrams of up to `largest` bytes. Returns whether all sent sizes
+    /// arrive.
     pub(crate) fn on_report(&mut self, now: Instant, largest: u32, pace: &Pace) -> bool {
         let Some(unheard) = self.unheard else { return false };
         if largest < unheard.largest {
@@ -229,7 +230,7 @@ impl PacketSize {
         }
     }
 
-    /// Somebody says that IP packets of at most `bytes` pass. That may be forged: a reason to look.
+    /// An ICMP message limits IP packets to `bytes`. It may be forged, so it only starts a check.
     pub(crate) fn on_hint(&mut self, now: Instant, bytes: u32, pace: &Pace) {
         let size = bytes.saturating_sub(self.overhead);
         let busy = matches!(self.state, State::Doubting(_));
@@ -241,8 +242,8 @@ impl PacketSize {
         self.doubt(now, 0, pace);
     }
 
-    /// This host itself does not send datagrams of `bytes`; IP packets of at most `limit`, if it
-    /// says so. False if there are none smaller.
+    /// This host refuses to send datagrams of `bytes`; it sends IP packets of at most `limit`, if
+    /// known. False if there is no smaller size.
     pub(crate) fn on_refused(
         &mut self,
         now: Instant,
@@ -282,7 +283,7 @@ impl PacketSize {
         }
         match &self.state {
             State::Resting(Some(until)) if *until <= now => {
-                // This host's interface may be another one by now as well.
+                // The route may use another interface of this host by now.
                 self.fails = self.ceiling.saturating_add(1);
                 self.host = u32::MAX;
                 self.raise(now, pace);
@@ -314,7 +315,7 @@ impl PacketSize {
 
     // ---- rounds
 
-    /// The size in use is not in doubt any more.
+    /// Ends a black hole check: the size in use passes.
     fn calm(&mut self, now: Instant, pace: &Pace) {
         self.queue.clear();
         let more = self.size < self.ceiling;
@@ -335,7 +336,7 @@ impl PacketSize {
         self.state = State::Resting(until);
     }
 
-    /// Tries larger sizes, if there are any worth it.
+    /// Probes larger sizes, if any are worth it.
     fn raise(&mut self, now: Instant, pace: &Pace) {
         let quick = u32::try_from(pace.rate.bytes_in(LONGEST)).unwrap_or(u32::MAX);
         let ethernet = COARSE[0].saturating_sub(self.overhead);
@@ -347,7 +348,8 @@ impl PacketSize {
         }
         self.queue = sizes.iter().copied().collect();
         if !self.settled {
-            // What is granted meanwhile stays as it is: a lost probe would cost more than this one.
+            // Buffers granted meanwhile keep their packet size: a lost probe would cost more than a
+            // second one.
             self.queue.extend(sizes.last());
         }
         let probes = sizes.into_iter().map(|size| Probe { size, answered: false }).collect();
@@ -355,7 +357,7 @@ impl PacketSize {
             State::Raising(Round { probes, tries: 0, ends: now + pace.timeout, reported: false });
     }
 
-    /// Larger sizes to try, the largest first; none if there is nothing more to gain.
+    /// Larger sizes to probe, the largest first; none if there is nothing to gain.
     fn larger(&self, most: u32) -> Vec<u32> {
         let known = COARSE.iter().chain(&FINE).map(|ip| ip.saturating_sub(self.overhead));
         let mut sizes: Vec<u32> = known.chain([self.ceiling, self.host]).collect();
@@ -364,7 +366,7 @@ impl PacketSize {
         sizes.dedup();
         let ethernet = COARSE[0].saturating_sub(self.overhead);
         if self.fails > self.ceiling.min(self.host) {
-            // Mostly the first is right: the others cost a slow path more than they are worth.
+            // The first one usually passes: the others cost a slow path more than they are worth.
             let first = sizes.first().copied();
             sizes.retain(|size| Some(*size) == first || *size == ethernet);
         }
@@ -376,7 +378,7 @@ impl PacketSize {
         sizes
     }
 
-    /// Smaller sizes than `size` to try, the largest first.
+    /// Smaller sizes than `size` to probe, the largest first.
     fn smaller_than(&self, size: u32) -> Vec<u32> {
         let known = COARSE.iter().map(|ip| ip.saturating_sub(self.overhead));
         let mut sizes: Vec<u32> = known.chain(self.hint).collect();
@@ -386,11 +388,11 @@ impl PacketSize {
         sizes
     }
 
-    /// Tries the size in use, and smaller ones.
+    /// Starts a black hole check: probes the size in use, and smaller ones.
     fn doubt(&mut self, now: Instant, tries: u8, pace: &Pace) {
         let mut smaller = self.smaller_than(self.size);
         if tries > 0 {
-            // Nothing passes: a small one will show when that is over.
+            // No probe passes: a small one will show when the outage ends.
             smaller.drain(..smaller.len().saturating_sub(2));
         }
         self.queue.clear();
@@ -400,7 +402,7 @@ impl PacketSize {
         }
         let copies = smaller.len().min(COPIES);
         self.queue.extend((copies..COPIES).map(|_| self.size));
-        // One lost must not make packets much smaller than they need be.
+        // A single lost probe must not make packets much smaller than necessary.
         self.queue.extend(&smaller);
         let sizes = smaller.into_iter().chain([self.size]);
         let probes = sizes.map(|size| Probe { size, answered: false }).collect();
@@ -431,7 +433,7 @@ impl PacketSize {
             State::Doubting(round) => {
                 let passed = round.probes.iter().filter(|probe| probe.answered);
                 match (passed.map(|probe| probe.size).max(), round.tries) {
-                    // If data arrive, a report will say so: without any, nobody knows.
+                    // If data arrive, a report shows it: without a report nothing is known.
                     (Some(size), _) if round.reported => {
                         self.fails = self.size;
                         self.size = size;
@@ -459,7 +461,7 @@ mod tests {
         rate: Rate::from_bits_per_second(1_000_000_000),
     };
 
-    /// A path that takes datagrams of `passes` bytes, and a sender that always has data.
+    /// A path that carries datagrams of `passes` bytes, and a sender that always has data.
     struct Path {
         search: PacketSize,
         now: Instant,

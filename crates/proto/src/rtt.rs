@@ -1,4 +1,4 @@
-//! Round trip time: smoothed, with deviation, and the timers made of them.
+//! Round trip time estimation (RFC 6298), and the timers derived from it.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use std::time::Duration;
 const INITIAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// No timer is shorter: finer than this, a busy host's own delays would fire it.
 const MIN_TIMEOUT: Duration = Duration::from_millis(5);
-/// Taken for the round trip while nothing is known of it.
+/// Assumed round trip before a measurement.
 const UNKNOWN: Duration = Duration::from_millis(100);
-/// The longest a backed-off timer grows, unless four round trips are longer: a path that heals is
+/// Longest timer after back-off, unless four round trips are longer: a path that recovers is
 /// noticed this soon (`docs/protocol.md §6.2`).
 const MAX_TIMEOUT: Duration = Duration::from_secs(2);
-/// Before a measurement the beat is no slower: how long a handshake took with all its repetitions
-/// says little of the path, and who waits as long for reports takes each pause for an outage.
+/// Longest report interval before a measurement. The time of a handshake with repetitions says
+/// little of the path, and a sender that waits as long for reports takes each pause for an outage.
 const MAX_UNMEASURED_BEAT: Duration = Duration::from_millis(125);
 /// A round trip longer than this is taken for a fault of the measurement.
 const MAX_RTT: Duration = Duration::from_secs(60);
@@ -23,10 +23,10 @@ pub(crate) struct RoundTrip {
     smoothed: Option<Duration>,
     deviation: Duration,
     smallest: Option<Duration>,
-    /// Before a measurement: it is no longer than this.
+    /// Upper bound before a measurement.
     longest: Option<Duration>,
     expiries: u32,
-    /// What it is measured by rides on whatever is sent next.
+    /// Acknowledgements are piggybacked on whatever the peer sends next.
     rides: bool,
     /// [`Self::timeout`] and [`Self::beat`], which are asked for far more often than they change.
     timeout: Duration,
@@ -34,7 +34,7 @@ pub(crate) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// With what the handshake told: a measurement, or only how long it took with its repetitions.
+    /// Starts from the handshake: a measurement, or only an upper bound if packets were repeated.
     pub(crate) fn new(measured: Option<Duration>, longest: Option<Duration>) -> Self {
         let mut new = Self {
             smoothed: None,
@@ -53,16 +53,15 @@ impl RoundTrip {
         new
     }
 
-    /// The same where acknowledgements ride on what the other end has to send anyway (`rfc998`):
-    /// most come with a NULL-ACK, and now and then one with a full packet, later than any deviation
-    /// from the others says.
+    /// The same where acknowledgements are piggybacked (`rfc998`): most come with a NULL-ACK, and
+    /// now and then one with a full packet, later than the deviation of the others predicts.
     pub(crate) fn of_riders(self, rides: bool) -> Self {
         let mut riders = Self { rides, ..self };
         riders.settle();
         riders
     }
 
-    /// Takes in one measurement, which must be of a packet sent only once (Karn's rule).
+    /// Adds a sample, which must be of a packet sent only once (Karn's rule).
     pub(crate) fn sample(&mut self, rtt: Duration) {
         let rtt = rtt.min(MAX_RTT);
         self.expiries = 0;
@@ -80,7 +79,7 @@ impl RoundTrip {
         self.settle();
     }
 
-    /// Something that the timers are made of changed.
+    /// Recomputes the cached timers.
     fn settle(&mut self) {
         self.timeout = self.longest_wait();
         let most = if self.smoothed.is_some() { Duration::MAX } else { MAX_UNMEASURED_BEAT };
@@ -92,12 +91,12 @@ impl RoundTrip {
         self.smoothed
     }
 
-    /// The smoothed round trip, or before a measurement the longest it may be.
+    /// The smoothed round trip; before a measurement its upper bound.
     pub(crate) fn bound(&self) -> Option<Duration> {
         self.smoothed.or(self.longest)
     }
 
-    /// The same, or as much as can be said if nothing is known.
+    /// The same, or a default if neither is known.
     pub(crate) fn assumed(&self) -> Duration {
         self.bound().unwrap_or(UNKNOWN)
     }
@@ -113,7 +112,7 @@ impl RoundTrip {
         self.settle();
     }
 
-    /// Something was heard again: back to the measured value.
+    /// A packet arrived: ends the back-off.
     pub(crate) fn recovered(&mut self) {
         if std::mem::take(&mut self.expiries) > 0 {
             self.settle();
@@ -139,15 +138,15 @@ impl RoundTrip {
         grown(base.min(limit), self.expiries).min(limit)
     }
 
-    /// An eighth of a round trip, at least a millisecond (before one was measured, at most 125):
-    /// the beat of reports and repeated copies.
+    /// The interval of reports and repeated copies: an eighth of a round trip, at least a
+    /// millisecond (before a measurement at most 125 ms).
     pub(crate) fn beat(&self) -> Duration {
         self.beat
     }
 }
 
-/// A `measured` time without what this host stood still of it. That is told by a clock that may be
-/// set, and may have run while all others stood: what is more than there was says nothing.
+/// A `measured` time without the time `still` for which this host was suspended. That comes from a
+/// clock that may be set, or may run during suspension: a value above `measured` is ignored.
 pub(crate) fn without(measured: Duration, still: Duration) -> Duration {
     if still < measured { measured - still } else { measured }
 }

@@ -1,6 +1,7 @@
-//! Few packets of a buffer from all the others, each as a sum of these (`docs/protocol.md §6.10`):
-//! to the bit what the transforms of `reed_solomon_simd` give, whose cost is that of many however
-//! few there are. It must not know what packets are for, or which are worth making.
+//! Decodes or encodes few packets of a buffer, each as a sum over the others (`docs/protocol.md
+//! §6.10`). The result equals that of the transforms of `reed_solomon_simd` to the bit, which cost
+//! the same however few packets are wanted. It must not know what packets are for, or which are
+//! worth coding.
 //!
 //! The code gives every packet a point of GF(2^16), in Cantor's basis: the first 2^d points are a
 //! subspace, whose polynomial is a shift by d bits there, and has the derivative 1. Repair packets
@@ -11,48 +12,48 @@
 use reed_solomon_simd::engine::tables::{self, ExpLog};
 use reed_solomon_simd::engine::{DefaultEngine, Engine, GF_MODULUS, utils};
 
-/// The code works on pieces of so many bytes.
+/// The code works on pieces of this many bytes.
 const PIECE: usize = 64;
 
-/// A piece of a packet as the code has it: the low bytes of its 32 elements, then the high ones.
+/// A piece of a packet in the code's layout: the low bytes of its 32 elements, then the high ones.
 type Piece = [u8; PIECE];
 
-/// Where the packets of a buffer lie in the field.
+/// The points of a buffer's packets in the field.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Points {
-    /// The subspace has so many points, a power of two.
+    /// The number of points of the subspace, a power of two.
     within: u32,
     /// Repair packets lie in it.
     high: bool,
 }
 
 impl Points {
-    /// Those of a buffer of `packets` that can have `width` repair packets, a power of two.
+    /// The layout of a buffer of `packets` that can have `width` repair packets, a power of two.
     pub(super) fn new(packets: u32, width: u32) -> Self {
         let padded = packets.next_power_of_two();
         let high = padded >= width;
         Self { within: if high { width } else { padded }, high }
     }
 
-    /// That of packet `index` of the buffer.
+    /// The point of packet `index` of the buffer.
     pub(super) fn of_packet(&self, index: u32) -> u16 {
         (if self.high { self.within + index } else { index }) as u16
     }
 
-    /// That of repair packet `index`.
+    /// The point of repair packet `index`.
     pub(super) fn of_repair(&self, index: u32) -> u16 {
         (if self.high { index } else { self.within + index }) as u16
     }
 }
 
-/// Packets that are wanted, as sums of those that are known.
+/// Computes wanted packets as sums of known ones.
 pub(super) struct Sums<'a> {
     points: Points,
     logs: &'static ExpLog,
-    /// Packets of the buffer that are not known, and the repair packets that are known instead.
+    /// Unknown packets of the buffer, and the repair packets that replace them.
     lost: &'a [u16],
     used: &'a [u16],
-    /// What is wanted, and the logarithm of the part of its factors that is its own.
+    /// The wanted points, each with the logarithm of its own part of the factors.
     wanted: Vec<(u16, u32)>,
     engine: DefaultEngine,
     bytes: usize,
@@ -63,7 +64,8 @@ pub(super) struct Sums<'a> {
 }
 
 impl<'a> Sums<'a> {
-    /// Of `wanted`, in packets of `bytes`; `lost` are not known, and as many `used` are.
+    /// Sums for `wanted`, in packets of `bytes`; `lost` are unknown, and as many `used` replace
+    /// them.
     pub(super) fn new(
         points: Points,
         wanted: &[u16],
@@ -88,7 +90,7 @@ impl<'a> Sums<'a> {
         sums
     }
 
-    /// Adds what is known at `point`.
+    /// Adds the known packet at `point`.
     pub(super) fn add(&mut self, point: u16, bytes: &[u8]) {
         spread(bytes, &mut self.known);
         let (own, logs) = (self.own(point), self.logs);
@@ -101,7 +103,7 @@ impl<'a> Sums<'a> {
         }
     }
 
-    /// What was wanted, one after the other, when all that is known was added.
+    /// The wanted packets in order, once all known ones were added.
     pub(super) fn into_packets(self) -> impl Iterator<Item = Vec<u8>> {
         let Self { sums, pieces, bytes, .. } = self;
         let packets = sums.len() / pieces;
@@ -128,7 +130,7 @@ fn log(logs: &ExpLog, element: u16) -> u32 {
 
 const MODULUS: u32 = GF_MODULUS as u32;
 
-/// Lays a packet out as the code has it: of a last piece that is shorter the halves are apart.
+/// Copies a packet into the code's layout: the halves of a shorter last piece are apart.
 fn spread(bytes: &[u8], pieces: &mut [Piece]) {
     let (whole, rest) = bytes.as_chunks();
     let (full, last) = pieces.split_at_mut(whole.len().min(pieces.len()));
@@ -141,7 +143,7 @@ fn spread(bytes: &[u8], pieces: &mut [Piece]) {
     }
 }
 
-/// The other way round, for a packet of so many bytes.
+/// The inverse, for a packet of `bytes` bytes.
 fn gather(pieces: &[Piece], bytes: usize) -> Vec<u8> {
     let mut packet = pieces.as_flattened().to_vec();
     let (whole, half) = (bytes - bytes % PIECE, bytes % PIECE / 2);

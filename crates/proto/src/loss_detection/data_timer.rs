@@ -1,10 +1,9 @@
 //! RFC 998's data timers (§5.2.2), adaptive as RFC 1030 reports.
 //!
 //! A buffer whose control message is acknowledged gets a loose timer, which allows for everything
-//! still due in lower buffers; its first packet replaces that by a tight one, and gives one to
-//! every lower buffer that has none of its own yet. While packets of it or of lower buffers arrive,
-//! the sender is on its way to it, and its timer runs anew from the newest of them. When a timer
-//! expires, every hole of the buffer is asked for.
+//! still due in lower buffers. Its first packet replaces that by a tight one, and gives one to
+//! every lower buffer that has none yet. While packets of it or of lower buffers arrive, its timer
+//! restarts from the newest of them. When a timer expires, every hole of the buffer is requested.
 
 #[cfg(test)]
 mod tests;
@@ -18,48 +17,48 @@ use crate::time::Instant;
 use crate::units::{BufferNumber, ControlSeq};
 use crate::wire::packet::IndexRange;
 
-/// A host's own delays: no data timer is finer.
+/// Delays of the host itself: no data timer is finer.
 const SLACK: Duration = Duration::from_millis(5);
-/// With so many buffers outstanding, or fewer, one that is not complete soon stops the sender.
+/// At most this many outstanding buffers: one that is not complete soon stops the sender.
 const FEW: usize = 2;
-/// A host that slept looks at what came meanwhile before it takes it for lost.
+/// A host that was suspended handles the packets in its queues before it requests them.
 const GRACE: Duration = Duration::from_millis(1);
-/// What the sender went past is only late for so long, beyond what a timer allows for. One that was
-/// set when it was far slower would wait longer.
+/// Time beyond the timer for which a packet that the sender passed may be only late. A timer that
+/// was set when the sender was far slower would wait longer.
 const LATE: Duration = Duration::from_millis(200);
-/// So many places of a buffer tell its pace before its end does.
+/// Packets of a buffer after which its pace is measured, before its end.
 const TELLING: u32 = 32;
-/// The most that a measured pace, and silences, add to a timer each: a path that was dead for a
-/// while within a buffer looks like a slow sender, and so long a silence is worth a question.
+/// The most that a measured pace, and gaps, add to a timer each: a path that was dead for a while
+/// within a buffer looks like a slow sender, and a gap that long justifies a request.
 const LONGEST: Duration = Duration::from_secs(8);
-/// How often buffers are looked at, at most, that wait until a sender is heard which is silent as a
-/// whole: as long as it has been, up to this.
+/// Longest interval at which buffers are checked that wait for a sender that sends nothing at all:
+/// as long as it has been silent, up to this.
 const LOOK: Duration = Duration::from_secs(1);
-/// A loose timer that ran out with nothing come of the buffer is twice as long the next time, at
-/// most this often: the sender's client may have nothing to send.
+/// Doublings of a loose timer that expired before the buffer's first packet: the sender's client
+/// may have nothing to send.
 const MAX_DOUBLINGS: u32 = 3;
 
-/// One granted buffer, as the timers see it.
+/// The timer of one granted buffer.
 #[derive(Debug, Default)]
 struct Due {
-    /// ACK-WAIT: the newest message about it is unacknowledged.
+    /// ACK-WAIT: the newest control message for it, not acknowledged.
     waiting: Option<ControlSeq>,
     deadline: Option<Instant>,
-    /// The deadline is over and what is in the host's own queues is looked at once more.
+    /// The deadline is over, and packets in the host's own queues get one more chance.
     graced: bool,
-    /// Packets it has, as far as is known.
+    /// Its packets, as far as is known.
     expected: u32,
-    /// Packets not here yet, as far as is known.
+    /// Missing packets, as far as is known.
     missing: u32,
     received: u32,
-    /// The first packet that arrived, and the furthest: when, and its place.
+    /// Time and index of the first arrival, and of the one with the highest index.
     first: Option<(Instant, u32)>,
     last: Option<(Instant, u32)>,
     /// When the newest arrived.
     touched: Option<Instant>,
-    /// Something was asked for again: its arrivals no longer tell the pace of a first pass.
+    /// Packets were requested again: its arrivals no longer show the pace of a first pass.
     asked: bool,
-    /// Timers that ran out since something of it arrived.
+    /// Expiries since its last arrival.
     expired: u32,
 }
 
@@ -68,8 +67,7 @@ impl Due {
         (self.deadline, self.graced) = (Some(deadline), false);
     }
 
-    /// Packets that the sender has still to send before it is through with the buffer. Holes that
-    /// its first pass went past are not among them.
+    /// Packets that the first pass has not reached yet.
     fn ahead(&self) -> u32 {
         match self.last {
             Some((_, furthest)) if !self.asked => self.expected.saturating_sub(furthest + 1),
@@ -77,8 +75,8 @@ impl Due {
         }
     }
 
-    /// Time per packet of its first pass, if that spans so many places. Places and not arrivals:
-    /// what was lost took its time too.
+    /// Time per packet of its first pass, if that spans at least `least` indexes. Indexes and not
+    /// arrivals: lost packets took their time too.
     fn pace(&self, least: u32) -> Option<Duration> {
         let ((first, from), (last, to)) = self.first.zip(self.last).filter(|_| !self.asked)?;
         let packets = to.checked_sub(from).filter(|packets| *packets >= least)?;
@@ -89,49 +87,48 @@ impl Due {
 /// Loose and tight data timers.
 #[derive(Debug, Default)]
 pub struct DataTimer {
-    /// As the first implementations had them ([`DataTimer::first`]).
+    /// As in the first implementations ([`DataTimer::first`]).
     first: bool,
     due: BTreeMap<BufferNumber, Due>,
-    /// The first deadline of these, which is asked for with every packet.
+    /// The earliest deadline, cached because it is read with every packet.
     soonest: Option<Instant>,
     /// Smoothed time per packet and its deviation, once a buffer was measured.
     pace: Option<(Duration, Duration)>,
-    /// The same of the newest buffer, as soon as that tells: it shows a sender that became faster.
+    /// The same of the newest buffer, as soon as it is known: it shows a sender that became faster.
     latest: Option<Duration>,
     silences: Silences,
     /// The buffer that was completed last, and when.
     completed: Option<(BufferNumber, Instant)>,
-    /// When something came; before anything did, when a grant was acknowledged first.
+    /// The newest arrival; before that, the first acknowledged grant.
     newest: Option<Instant>,
-    /// The highest buffer of which something came.
+    /// The highest buffer with an arrival.
     furthest: BufferNumber,
     expiries: u64,
 }
 
 impl DataTimer {
-    /// Timers that know only the negotiated burst values yet.
+    /// Timers that start from the negotiated burst values.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Timers that run from the first packet of a buffer, whatever comes after it, and at once ask
-    /// for what is missing then: those of RFC 1030's hosts.
+    /// Timers that run from the first packet of a buffer, whatever arrives after it, and then
+    /// request all missing packets at once: those of RFC 1030's hosts.
     pub fn first() -> Self {
         Self { first: true, ..Self::default() }
     }
 
-    /// A loose timer for `packets` of which none may have left: one burst interval until the sender
+    /// A loose timer for `packets` that may not have left: one burst interval until the sender
     /// begins, and the tight one.
     fn loose(&self, packets: u32, timing: &Timing) -> Duration {
         self.tight(packets, timing).saturating_add(timing.burst.interval)
     }
 
-    /// A tight timer for `packets` that follow the one that just arrived: as long as they were
-    /// measured to take, at least the burst intervals that must lie between them, four
-    /// deviations, and as long as the sender has lately been silent beyond its burst intervals.
-    /// One that became faster is not waited for as before. Until a buffer was measured, half again
-    /// as long as the burst values promise: the first timers must not fire because a host is slow
-    /// to start.
+    /// A tight timer for `packets` that follow the one that just arrived: the measured time, at
+    /// least the burst intervals between them, four deviations, and the longest recent gap of the
+    /// sender beyond its burst intervals. It adapts to a sender that became faster. Until a buffer
+    /// was measured it is half again as long as the burst values imply: the first timers must not
+    /// fire because a host is slow to start.
     fn tight(&self, packets: u32, timing: &Timing) -> Duration {
         let interval = timing.burst.interval;
         let bursts = packets.div_ceil(timing.burst.packets.max(1));
@@ -143,19 +140,20 @@ impl DataTimer {
             return (promised.saturating_mul(3) / 2).saturating_add(SLACK + silence);
         };
         let least = match timing.varies {
-            // So many bursts begin within one interval less.
+            // n bursts begin within n - 1 intervals.
             false => promised.saturating_sub(interval),
             // The sender may be slower by now, and may change its pace within a buffer.
             true => promised.saturating_mul(3) / 2 + interval,
         };
-        // While others arrive nobody waits for this one, and it may only be late.
+        // While others arrive the transfer does not wait for this one, and it may only be late.
         let spare = if self.due.len() > FEW { interval } else { Duration::ZERO };
         let variance = (deviation * 4).max(silence).min(longest) + SLACK;
         let mean = self.latest.filter(|_| !self.first).map_or(mean, |latest| latest.min(mean));
         least.max(mean.saturating_mul(packets).min(longest)).saturating_add(spare + variance)
     }
 
-    /// Packets due before `buffer` is complete, lower buffers' included (the ordering rule).
+    /// Packets due before `buffer` is complete, those of lower buffers included (the ordering
+    /// rule).
     fn due_up_to(&self, buffer: BufferNumber) -> u32 {
         let ahead = |due: &Due| if self.first { due.missing } else { due.ahead() };
         self.due.range(..=buffer).fold(0, |sum, (_, due)| sum.saturating_add(ahead(due)))
@@ -170,17 +168,17 @@ impl DataTimer {
         }
     }
 
-    /// When the sender was last seen on its way to the end of `buffer`.
+    /// The last arrival of `buffer` or a lower one.
     fn heard_up_to(&self, buffer: BufferNumber) -> Option<Instant> {
         let touched = self.due.range(..=buffer).filter_map(|(_, due)| due.touched).max();
         let completed = self.completed.filter(|(number, _)| *number < buffer).map(|(_, at)| at);
         touched.max(completed)
     }
 
-    /// When the timer of `buffer`, which is over, shall run to instead of asking now.
+    /// The new deadline of the expired timer of `buffer`, if it is postponed.
     fn later(&self, now: Instant, buffer: BufferNumber, timing: &Timing) -> Option<Instant> {
         if self.furthest > buffer {
-            // Its first pass is over: what is missing was sent.
+            // Its first pass is over: the missing packets were sent.
             return None;
         }
         let due = self.due.get(&buffer)?;
@@ -189,21 +187,20 @@ impl DataTimer {
         if let Some(anew) = anew.filter(|at| *at > now) {
             return Some(anew);
         }
-        // The question for a lower buffer is on its way, and nothing higher came: the sender is
-        // silent as a whole, and has to answer that one first.
+        // The request for a lower buffer is not acknowledged, and nothing higher arrived: the
+        // sender sends nothing at all, and must answer that request first.
         let asks = self.due.range(..buffer).any(|(_, due)| due.asked && due.waiting.is_some());
         let silent = self.newest.map_or(Duration::ZERO, |newest| now.since(newest));
         asks.then(|| now + value.max(silent.min(LOOK)))
     }
 
-    /// Something of `buffer` came after its timer had run out in vain: the sender, or the path,
-    /// lives again, and the buffer behind it, which waits the longer for the same reason, does no
-    /// more.
+    /// A packet of `buffer` arrived after its timer had expired: the sender or the path has
+    /// recovered, so the next buffer's timer, lengthened for the same reason, is set again.
     fn follow(&mut self, now: Instant, buffer: BufferNumber, timing: &Timing) {
         let mut above = self.due.range_mut(buffer..).skip(1);
         let Some((next, due)) = above.next().filter(|(_, due)| due.received == 0) else { return };
         let next = *next;
-        // As if it had run out once, so that what comes of it is taken for life as well.
+        // As after one expiry, so that its first arrival counts as recovery as well.
         due.expired = due.expired.min(1);
         let soonest = now + self.loose(self.due_up_to(next), timing);
         if let Some(due) = self.due.get_mut(&next)
@@ -213,8 +210,8 @@ impl DataTimer {
         }
     }
 
-    /// The sender went past the end of every buffer below `number`, and sends what was asked for
-    /// again before anything new.
+    /// The sender has passed the end of every buffer below `number`, and resends before it sends
+    /// anything new.
     fn hasten(&mut self, now: Instant, number: BufferNumber, timing: &Timing) {
         if self.first {
             return;
@@ -289,7 +286,7 @@ impl Recovery for DataTimer {
             let loose = self.loose(packets, timing);
             let first = self.first;
             if let Some(due) = self.due.get_mut(&number) {
-                // What has begun is all there at the sender.
+                // A buffer that has begun is complete at the sender.
                 let begun = first || due.received > 0;
                 let doublings = if begun { 0 } else { due.expired.min(MAX_DOUBLINGS) };
                 due.set(now + loose.saturating_mul(1 << doublings));
@@ -316,7 +313,7 @@ impl Recovery for DataTimer {
         let newest = self.newest.replace(now).unwrap_or(now);
         self.silences.forget(now);
         if let (Some((_, place)), false) = (due.last, due.asked) {
-            // Since anything came: what is sent again for others comes in between.
+            // Since any arrival: resends of other buffers come in between.
             self.silences.on_arrival((newest, place), here, timing.burst);
         }
         due.touched = Some(now);
@@ -351,7 +348,7 @@ impl Recovery for DataTimer {
             if let Some(due) = self.due.get_mut(&lower)
                 && due.waiting.is_none()
             {
-                // Buffers that begin one after the other do not put off what was asked for in vain.
+                // New buffers do not postpone a request that was not answered.
                 let before = due.deadline.filter(|_| lower < number && due.expired > 0);
                 due.set(before.map_or(deadline, |before| before.min(deadline)));
             }
@@ -400,7 +397,8 @@ impl Recovery for DataTimer {
             due.expired += 1;
             self.expiries += 1;
             self.measure(buffer);
-            // Of one buffer the first are enough: the timer is set anew when they are acknowledged.
+            // The first ranges of a buffer are enough: the timer is set again when they are
+            // acknowledged.
             let mut left = timing.packets_per_round;
             let all = IndexRange { start: 0, end: u32::MAX };
             holes.holes(buffer, all, &mut |range| {
@@ -413,9 +411,9 @@ impl Recovery for DataTimer {
             });
             if let Some(due) = self.due.get_mut(&buffer) {
                 due.deadline = None;
-                // What was not asked for will not come, and is not waited for.
+                // Packets that were not requested will not arrive, and are not waited for.
                 due.missing = holes.missing(buffer).min(timing.packets_per_round - left);
-                // From here on, for those above it: the question is about to be asked.
+                // Set before the buffers above it are checked.
                 due.asked = true;
                 due.waiting.get_or_insert(ControlSeq::default());
             }

@@ -1,9 +1,9 @@
 //! The early gap detector of the `sealed` wire (`docs/protocol.md §6.4`).
 //!
-//! The sender keeps one order, lowest position first, so a packet that proves its sender had
-//! request *r* proves that everything *r* asked for at lower positions was sent before it. What is
-//! so overtaken and still missing after the reordering window is asked for again. The window grows
-//! with the lateness seen, so that a packet that was only late is not asked for.
+//! The sender keeps one order, lowest position first. So a packet that acknowledges request *r*
+//! proves that everything *r* asked for at lower positions was sent before it. A packet that is
+//! overtaken in this way and still missing after the reordering window is requested again. The
+//! window grows with the lateness seen, so that late packets are not requested (RFC 8985 §6.2).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -19,43 +19,43 @@ const FIRST_WINDOW: u32 = 4;
 const SMALLEST_WINDOW: u32 = 16;
 /// The smallest window whatever the round trip: interrupts alone scatter packets this much.
 const FLOOR: Duration = Duration::from_millis(1);
-/// A packet overtaken by no more than so many is only late.
+/// A packet overtaken by at most this many counts as late and not as lost.
 const FEW_PACKETS: u32 = 4;
-/// Packets of a first pass that are asked for without proof, and as many again for each time before
-/// in a row: if the path only stands still, or became longer, all of them come twice.
+/// Packets of a first pass requested without proof of loss; as many more for each time before in a
+/// row. If the path only paused, or became longer, all of them arrive twice.
 const UNPROVEN_PACKETS: u32 = 64;
 /// The round trip assumed before one was measured.
 const ASSUMED_RTT: Duration = Duration::from_millis(200);
 
-/// Packets that were sent before something that arrived, and may only be late.
+/// Overtaken packets, which may only be late.
 #[derive(Clone, Copy, Debug)]
 struct Suspect {
     ask: Ask,
     since: Instant,
 }
 
-/// Position in the sender's order.
+/// A position in the sender's order.
 type Position = (BufferNumber, u32);
 
-/// Asks early for what was overtaken, and behind that for what has been silent too long.
+/// Requests overtaken packets early, and others after too long a silence.
 #[derive(Debug, Default)]
 pub struct GapDetector {
     /// Buffers whose first pass has not been seen whole, and the index it has reached.
     fresh: BTreeMap<BufferNumber, u32>,
-    /// Granted, and the GO is not known to have arrived; in order of granting.
+    /// Granted buffers whose GO is not acknowledged, in order of granting.
     granted: VecDeque<(ControlSeq, BufferNumber)>,
-    /// Asked for, and the sender is not known to have the question; in order of asking.
+    /// Requests that are not acknowledged, in order.
     waiting: VecDeque<(ControlSeq, Ask)>,
-    /// The sender has the question; by position, with the end of the range.
+    /// Acknowledged requests by position, with the end of the range.
     answered: BTreeMap<Position, u32>,
-    /// Overtaken, oldest first.
+    /// Overtaken packets, oldest first.
     suspects: VecDeque<Suspect>,
     /// Current reordering window.
     window: Duration,
     /// Largest lateness since `lateness_from`.
     lateness: Duration,
     lateness_from: Instant,
-    /// Last time anything came or was asked; the quiet timer runs from it.
+    /// The last arrival or request; the idle timer runs from it.
     stirred: Option<Instant>,
     quiet_expiries: u32,
     expiries: u64,
@@ -67,7 +67,7 @@ pub struct GapDetector {
 }
 
 impl GapDetector {
-    /// A detector that knows nothing yet.
+    /// A new detector.
     pub fn new() -> Self {
         Self::default()
     }
@@ -80,11 +80,11 @@ impl GapDetector {
         window.clamp(FLOOR.max(rtt / SMALLEST_WINDOW).max(few), FLOOR.max(rtt).max(few * 4))
     }
 
-    /// How long nothing may stir before what is missing is asked for without proof.
+    /// Time without arrival or request after which missing packets are requested without proof.
     fn quiet_time(&self) -> Duration {
         let rtt = self.rtt.unwrap_or(ASSUMED_RTT);
         let base = rtt + rtt / 4 + self.interval * 2 + Duration::from_millis(10);
-        // Where the control timer ran out in vain a round trip takes longer than it did.
+        // If the control timer expired without an answer, the round trip has become longer.
         let base = base.max(self.timeout.unwrap_or_default());
         base * (1 << self.quiet_expiries.min(5))
     }
@@ -95,7 +95,7 @@ impl GapDetector {
         }
     }
 
-    /// The sender has every question up to `ack`.
+    /// The sender acknowledged every request up to `ack`.
     fn answer(&mut self, ack: ControlSeq) {
         while self.granted.pop_front_if(|(seq, _)| ack.reaches(*seq)).is_some() {}
         while let Some((_, ask)) = self.waiting.pop_front_if(|(seq, _)| ack.reaches(*seq)) {
@@ -104,7 +104,7 @@ impl GapDetector {
         }
     }
 
-    /// Everything answered at a position below `position` was sent before what just arrived.
+    /// Every acknowledged request below `position` was sent before the packet that just arrived.
     fn overtake(&mut self, now: Instant, position: Position) {
         while let Some(entry) = self.answered.first_entry() {
             let (buffer, start) = *entry.key();
@@ -113,7 +113,7 @@ impl GapDetector {
             }
             let end = entry.remove();
             if buffer == position.0 && end > position.1 {
-                // The answer has come this far into the range; the rest is still due.
+                // The sender has come this far into the range; the rest is still due.
                 self.suspect(now, buffer, IndexRange { start, end: position.1 });
                 let rest = self.answered.entry((buffer, position.1)).or_default();
                 *rest = end.max(*rest);
@@ -134,7 +134,7 @@ impl GapDetector {
         }
     }
 
-    /// A packet came after it was suspected: the path reorders by at least this much.
+    /// A suspected packet arrived: the path reorders by at least this much.
     fn late(&mut self, now: Instant, arrival: &Arrival) {
         let found = self.suspects.iter().find(|s| {
             s.ask.buffer == arrival.buffer
@@ -144,7 +144,7 @@ impl GapDetector {
             self.note_lateness(now.since(suspect.since));
             return;
         }
-        // Asked for already, and it came before the sender had the question.
+        // It was requested already, and arrived before the sender had the request.
         let asked = self.waiting.iter().any(|(seq, ask)| {
             ask.buffer == arrival.buffer
                 && (ask.range.start..ask.range.end).contains(&arrival.index.0)
@@ -172,15 +172,15 @@ impl GapDetector {
         }
     }
 
-    /// Nothing stirs although something is missing: ask for what may have been lost without a
-    /// trace, of buffers of so many packets at `most`. What the sender has not sent yet, it will
-    /// not send twice for this.
+    /// Nothing arrives although packets are missing: requests packets that may be lost without
+    /// proof, of buffers of at `most` this many packets. A packet that the sender has not sent yet
+    /// is not sent twice for this.
     fn ask_in_silence(&mut self, now: Instant, most: u32) {
         while let Some(((buffer, start), end)) = self.answered.pop_first() {
             self.suspect(now, buffer, IndexRange { start, end });
         }
-        // From here on the question stands for the first pass, so that no hole is asked for twice.
-        // A buffer whose GO may not have arrived is the control timer's business.
+        // From here on the request stands for the first pass, so that no hole is requested twice.
+        // The control timer repeats a GO that may not have arrived.
         let ungranted = self.granted.front().map_or(BufferNumber(u64::MAX), |(_, buffer)| *buffer);
         let times = self.quiet_expiries.min(16);
         let Some(mut entry) = self.fresh.first_entry().filter(|e| *e.key() < ungranted) else {
@@ -188,7 +188,8 @@ impl GapDetector {
         };
         let (buffer, start) = (*entry.key(), *entry.get());
         let end = start.saturating_add(UNPROVEN_PACKETS << times.saturating_sub(1));
-        // Where the way back is full each question waits in its queue, and few ask for all.
+        // Where the reverse path has a queue each request waits in it, so few requests ask for all
+        // packets.
         let all = end >= most || self.timeout.is_none();
         let end = if all { u32::MAX } else { end };
         match end {
@@ -360,8 +361,8 @@ mod tests {
         }
     }
 
-    /// The timer of a path that became longer is waited for, and few packets are asked for; where
-    /// the way back is full neither is so.
+    /// On a path that became longer the detector waits for the timer, and requests few packets;
+    /// with a queue on the reverse path it does neither.
     #[test]
     fn silence_on_a_full_way_back_asks_for_all_at_once() {
         let asked_in_silence = |timeout| {

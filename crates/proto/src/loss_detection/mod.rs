@@ -1,7 +1,8 @@
-//! Error control: when a hole is a loss (RFC 998 §5.2.2), apart from how fast to send.
+//! Loss detection at the receiver: when a hole counts as a loss (RFC 998 §5.2.2). It is independent
+//! of the rate law.
 //!
-//! The receiving machine tells the policy what arrived and what was asked; the policy answers, over
-//! all outstanding buffers at once, which ranges to ask for again and when to look next.
+//! The receiving machine reports arrivals and requests to the detector. The detector returns, for
+//! all outstanding buffers at once, the ranges to request again and the time of its next poll.
 
 pub mod data_timer;
 pub mod gap;
@@ -18,7 +19,7 @@ use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use crate::wire::Wire;
 use crate::wire::packet::{Burst, IndexRange};
 
-/// Questions appended in one poll; the rest wait for the next.
+/// Requests appended in one poll; the rest wait for the next.
 pub(crate) const ASKS_PER_POLL: usize = 1024;
 
 /// A packet of data that arrived and was new.
@@ -28,44 +29,43 @@ pub struct Arrival {
     pub number: PacketNumber,
     /// Its buffer.
     pub buffer: BufferNumber,
-    /// Its place.
+    /// Its index in the buffer.
     pub index: PacketIndex,
     /// It was the last packet of its buffer.
     pub last_of_buffer: bool,
-    /// The control messages its sender had when it left.
+    /// The control messages that its sender had received when it left.
     pub ack: ControlSeq,
 }
 
-/// What the receiving machine knows of time.
+/// Times and burst values that the receiving machine knows.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     /// Smoothed round trip time, if one was measured.
     pub rtt: Option<Duration>,
-    /// The control timer, longer after each time that it ran out in vain: a round trip may take as
-    /// long. `None` where the way back is full, as the sender says: then it is for its queue
-    /// that the timer ran out.
+    /// The control timer with its back-off: a round trip may take as long. `None` where the sender
+    /// reports a queue on the reverse path: then the queue made the timer expire.
     pub timeout: Option<Duration>,
-    /// Burst values the sender announced last.
+    /// The last announced burst values.
     pub burst: Burst,
-    /// They are not the negotiated ones: the sender goes its own way.
+    /// They are not the negotiated ones: the sender chooses its own rate.
     pub varies: bool,
     /// Largest number of packets in a buffer.
     pub packets_per_buffer: u32,
-    /// How many packets of one buffer may be asked for at once, until that is acknowledged.
+    /// Most packets of one buffer to request at once, until that is acknowledged.
     pub packets_per_round: u32,
 }
 
-/// The holes as the receiving machine knows them.
+/// The missing packets as the receiving machine knows them.
 pub trait Holes {
     /// The holes of `buffer` within `range`, ascending, each handed to `each`. The packets past
     /// the known end are holes too while the end is unknown: as one range ending in `u32::MAX`
     /// if `range` reaches that far. Nothing for a buffer that is complete or was never granted.
     fn holes(&self, buffer: BufferNumber, range: IndexRange, each: &mut dyn FnMut(IndexRange));
-    /// How many packets of `buffer` are missing at most; 0 if it is complete or was never granted.
+    /// Upper bound of the missing packets of `buffer`; 0 if it is complete or was never granted.
     fn missing(&self, buffer: BufferNumber) -> u32;
 }
 
-/// One question to the sender: these packets of this buffer again.
+/// A request for packets of one buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// The buffer.
@@ -74,20 +74,20 @@ pub struct Ask {
     pub range: IndexRange,
 }
 
-/// Which error control policy a receiver has.
+/// The loss detector of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecoveryLaw {
     /// RFC 998's data timers ([`data_timer`]).
     DataTimers,
-    /// The same as the hosts of RFC 1030 had them: they run from a buffer's first packet, whatever
-    /// comes after it.
+    /// The same as on the hosts of RFC 1030: they run from a buffer's first packet, whatever
+    /// arrives after it.
     FirstDataTimers,
-    /// What was overtaken is missing ([`gap`]).
+    /// Overtaken packets are missing ([`gap`]).
     EarlyGaps,
 }
 
 impl RecoveryLaw {
-    /// What a receiver on `wire` has if nothing is said.
+    /// The default on `wire`.
     pub const fn of(wire: Wire) -> Self {
         match wire {
             Wire::Rfc998 => Self::DataTimers,
@@ -96,7 +96,7 @@ impl RecoveryLaw {
     }
 }
 
-/// The policy that `law` names.
+/// Builds the detector that `law` names.
 pub(crate) fn build(law: RecoveryLaw) -> Box<dyn Recovery> {
     match law {
         RecoveryLaw::DataTimers => Box::new(DataTimer::new()),
@@ -105,7 +105,7 @@ pub(crate) fn build(law: RecoveryLaw) -> Box<dyn Recovery> {
     }
 }
 
-/// An error control policy.
+/// A loss detector.
 pub trait Recovery: Debug + Send {
     /// GO for `buffer` was put in the FIFO under `seq`.
     fn on_granted(&mut self, now: Instant, buffer: BufferNumber, seq: ControlSeq);
@@ -113,22 +113,22 @@ pub trait Recovery: Debug + Send {
     fn on_asked(&mut self, now: Instant, ask: Ask, seq: ControlSeq);
     /// The sender acknowledged every control message up to `ack`.
     fn on_acknowledged(&mut self, now: Instant, ack: ControlSeq, timing: &Timing);
-    /// A packet arrived that was missing.
+    /// A missing packet arrived.
     fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &Timing);
-    /// A packet arrived that was here.
+    /// A duplicate arrived.
     fn on_duplicate(&mut self, _now: Instant) {}
-    /// Whether nothing but packet `index` of `buffer` is due next, so that its arrival says no more
-    /// than that it is here. A policy that cannot tell says no.
+    /// Whether packet `index` of `buffer` is the only one due next, so that its arrival changes
+    /// nothing else (header prediction). A detector that does not know returns false.
     fn expects(&self, _buffer: BufferNumber, _index: u32) -> bool {
         false
     }
     /// The packet arrived that [`Recovery::expects`] was asked about, at the moment of that
     /// question; or the one behind it, and so on.
     fn on_expected(&mut self, _now: Instant, _buffer: BufferNumber) {}
-    /// The sender said that of the buffers up to `through` it has sent all it was asked for by
-    /// messages up to `ack`, and has nothing else to send.
+    /// The sender reported that it has nothing left to send: of buffers up to `through` it has sent
+    /// all that messages up to `ack` ask for.
     fn on_drained(&mut self, now: Instant, ack: ControlSeq, through: BufferNumber);
-    /// `buffer` is void: it will be granted anew, and come in other pieces.
+    /// `buffer` will be granted again, with another packet size.
     fn on_renewed(&mut self, buffer: BufferNumber);
     /// `buffer` is complete.
     fn on_complete(&mut self, buffer: BufferNumber);
@@ -137,7 +137,6 @@ pub trait Recovery: Debug + Send {
     fn poll(&mut self, now: Instant, holes: &dyn Holes, timing: &Timing, asks: &mut Vec<Ask>);
     /// When to call [`Recovery::poll`] next even if nothing arrives.
     fn next_look(&self) -> Option<Instant>;
-    /// How often a timer of the policy's ran out with something missing (RFC 1030's data
-    /// timeouts).
+    /// How often a timer of the detector expired with packets missing (RFC 1030's data timeouts).
     fn expiries(&self) -> u64;
 }

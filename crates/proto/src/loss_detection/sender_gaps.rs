@@ -1,17 +1,17 @@
-//! How long a sender is silent between packets that should follow one another: what a host that
-//! sleeps, collects or waits adds to its burst intervals.
+//! Gaps between packets that should follow one another: the time that a busy or sleeping sending
+//! host adds to its burst intervals.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 use crate::units::Burst;
 
-/// The longest silence is remembered for one to two of these.
+/// The longest gap is kept for one to two of these.
 const MEMORY: Duration = Duration::from_secs(5);
-/// And no longer than this where nothing newer is known.
+/// Longest time for which a gap is kept without a newer one.
 const FORGOTTEN: Duration = Duration::from_secs(20);
 
-/// The longest silence beyond the burst intervals lately.
+/// The longest recent gap beyond the burst intervals.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Silences {
     newest: Duration,
@@ -20,15 +20,15 @@ pub(super) struct Silences {
 }
 
 impl Silences {
-    /// Something came. Where for long nothing does that tells of silences, as where all of it was
-    /// asked for, what they were is forgotten, or timers made long by one would stay so.
+    /// A packet arrived. If for long none shows a gap, as where all of them were requested, old
+    /// gaps expire: a timer lengthened by one would stay long.
     pub(super) fn forget(&mut self, now: Instant) {
         if now.since(self.since) > FORGOTTEN {
             *self = Self { since: now, ..Self::default() };
         }
     }
 
-    /// Of one buffer's first pass the packet at one place came, then that at another.
+    /// Two packets of one buffer's first pass arrived, one after the other.
     pub(super) fn on_arrival(
         &mut self,
         (then, from): (Instant, u32),
@@ -36,7 +36,7 @@ impl Silences {
         burst: Burst,
     ) {
         let Some(packets) = to.checked_sub(from).filter(|packets| *packets > 0) else { return };
-        // What lies between them may have been lost, and took its intervals all the same.
+        // Packets between them may be lost, but took their intervals all the same.
         let bursts = packets.div_ceil(burst.packets.max(1));
         let expected = burst.interval.saturating_mul(bursts);
         if now.since(self.since) > MEMORY {

@@ -1,4 +1,4 @@
-//! One buffer being filled: which of its packets are here, and where the next one goes.
+//! The assembly of one buffer: which packets have arrived, and the position of the next.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,22 +9,22 @@ use crate::receiver::states::{BufferState, BufferStep};
 use crate::units::{ControlSeq, PacketIndex};
 use crate::wire::packet::{IndexRange, RepairHeader};
 
-/// A granted buffer on its way from empty to full.
+/// A granted buffer that is being filled.
 #[derive(Debug)]
 pub(crate) struct Assembly {
     buffer: Buffer,
     geometry: Geometry,
     generation: u8,
-    /// Generations named so far, but for the first.
+    /// Generations after the first so far.
     renewals: u8,
-    /// The pieces before, and their generation, if its sender may still come in them.
+    /// The geometry and generation before, if the sender may still use them.
     former: Option<(Geometry, u8)>,
-    /// A packet of it came, or a repair packet: its sender has begun it in these pieces.
+    /// A packet or a repair packet of this generation came, so the sender uses it.
     settled: bool,
     state: BufferState,
     /// The newest GO or RESEND for it.
     said: ControlSeq,
-    /// One bit a packet.
+    /// One bit per packet.
     have: Vec<u64>,
     received: u32,
     /// Known once LDATA arrived.
@@ -33,37 +33,37 @@ pub(crate) struct Assembly {
     /// One more than the highest index received.
     top: u32,
     held: Option<Box<Held>>,
-    /// Something of it came, if only in pieces that are void.
+    /// A packet of it came, of any generation.
     came: bool,
-    /// How often all from some packet to the unknown end was asked for, though it had been sent,
-    /// and the sum of those packets' indexes.
+    /// The number of requests up to the unknown end for packets that had been sent, and the sum of
+    /// their first indexes.
     open_asks: (u64, u64),
 }
 
-/// Repair packets of a buffer that is not whole, and too few to make it so.
+/// Repair packets of an incomplete buffer, too few to restore it.
 #[derive(Debug)]
 struct Held {
     block: Block,
     symbols: BTreeMap<u32, Box<[u8]>>,
 }
 
-/// What a repair packet is good for.
+/// The use of a repair packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Symbol {
-    /// It stands for a packet that is missing.
+    /// It can replace a missing packet.
     Wanted(Block),
-    /// It is here already.
+    /// It has arrived already.
     Present,
-    /// Nothing: it contradicts what is known of the buffer.
+    /// None: it contradicts what is known of the buffer.
     Nowhere,
 }
 
-/// Where the data of one packet belong.
+/// The position of a packet's data.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Here, and they are missing.
+    /// This range, and they are missing.
     Missing(Range<usize>),
-    /// They are here already.
+    /// They have arrived already.
     Present,
     /// Nowhere: the packet contradicts what is known of the buffer.
     Nowhere,
@@ -97,8 +97,7 @@ impl Assembly {
         self.geometry.packet_bytes
     }
 
-    /// Empty once more, to come in other pieces under the next generation. Answers how many bytes
-    /// of it were here.
+    /// Restarts with another packet size under the next generation. Returns the bytes that it had.
     pub(crate) fn renew(&mut self, geometry: Geometry) -> usize {
         let grows = geometry.packet_bytes > self.geometry.packet_bytes;
         let former = grows.then_some((self.geometry, self.generation));
@@ -114,19 +113,19 @@ impl Assembly {
         void
     }
 
-    /// Under which name its pieces were asked for last.
+    /// The newest generation.
     pub(crate) fn generation(&self) -> u8 {
         self.generation
     }
 
-    /// Whether nothing of it came and it was granted once, in pieces so small that larger ones are
-    /// worth a GO. A sender that has begun it stays with the small ones.
+    /// Whether nothing of it has come and it was granted once, with packets so small that larger
+    /// ones are worth a GO. A sender that has begun it stays with the small ones.
     pub(crate) fn is_small(&self, packet_bytes: u32) -> bool {
         let own = self.geometry.packet_bytes;
         !self.settled && self.former.is_none() && own < packet_bytes - packet_bytes / 16
     }
 
-    /// How it is cut in the pieces of `generation`, if it comes in them.
+    /// Its geometry in `generation`, if that is valid.
     fn cut_in(&self, generation: u8) -> Option<Geometry> {
         match self.former {
             _ if generation == self.generation => Some(self.geometry),
@@ -135,8 +134,7 @@ impl Assembly {
         }
     }
 
-    /// The first of its packets, or of its repair packets, came: it comes in those pieces and in no
-    /// others.
+    /// Its first packet or repair packet came: only this generation is valid from now on.
     pub(crate) fn settle(&mut self, generation: u8) {
         self.settled = true;
         if let Some((geometry, former)) = self.former.take()
@@ -147,8 +145,8 @@ impl Assembly {
         }
     }
 
-    /// Where packet `index` of `generation` with `len` bytes of data belongs; `None` if that
-    /// generation is void.
+    /// The position of packet `index` of `generation` with `len` bytes of data; `None` if that
+    /// generation is not valid.
     pub(crate) fn place(
         &self,
         generation: u8,
@@ -198,7 +196,7 @@ impl Assembly {
         }
     }
 
-    /// Where it is on its way.
+    /// Its state.
     #[cfg(test)]
     pub(crate) fn state(&self) -> BufferState {
         self.state
@@ -221,7 +219,7 @@ impl Assembly {
         self.state = self.state.after(step, true);
     }
 
-    /// What a repair packet of `len` bytes is good for; `None` if its generation is void.
+    /// The use of a repair packet of `len` bytes; `None` if its generation is not valid.
     pub(crate) fn judge(&self, header: &RepairHeader, len: usize) -> Option<Symbol> {
         let geometry = self.cut_in(header.generation)?;
         let Some(block) = Block::new(geometry, header.image_bytes) else {
@@ -236,25 +234,25 @@ impl Assembly {
         Some(if present { Symbol::Present } else { Symbol::Wanted(block) })
     }
 
-    /// Whether a buffer coded like that may be this one.
+    /// Whether `block` fits what is known of the buffer.
     fn agrees(&self, block: &Block) -> bool {
         let known = (block.packets(), block.image_bytes() as usize);
         self.top <= known.0 && self.total.is_none_or(|total| (total, self.len) == known)
     }
 
-    /// Keeps a symbol that is wanted.
+    /// Stores a wanted symbol.
     pub(crate) fn hold(&mut self, block: Block, index: u32, symbol: &[u8]) {
         let new = || Box::new(Held { block, symbols: BTreeMap::new() });
         self.held.get_or_insert_with(new).symbols.insert(index, symbol.into());
     }
 
-    /// Bytes of the symbols that are kept.
+    /// Bytes of the stored symbols.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held.as_ref().map_or(0, |held| held.symbols.len() * held.block.symbol_bytes())
     }
 
-    /// Makes what is missing from the symbols, if they are enough: the work is done once in the
-    /// life of a buffer. Answers how many packets that were, and bytes.
+    /// Restores the missing packets from the symbols, if they are enough; at most once per buffer.
+    /// Returns the restored packets and bytes.
     pub(crate) fn restore(&mut self) -> Option<(u32, usize)> {
         let block = self.held.as_ref()?.block;
         let symbols = self.held.as_ref()?.symbols.len() as u32;
@@ -296,25 +294,25 @@ impl Assembly {
         self.received > 0
     }
 
-    /// A packet of it came that has no place in it: it is here already, or void.
+    /// A duplicate, or a packet of an old generation came.
     pub(super) fn on_void(&mut self) {
         self.came = true;
     }
 
-    /// All from this packet on was asked for, and where it ends is not known.
+    /// All packets from `start` on were requested, up to the unknown end.
     pub(super) fn on_open_ask(&mut self, start: u32) {
         self.open_asks.0 += 1;
         self.open_asks.1 += u64::from(start);
     }
 
-    /// How many packets such asks were for, now that the end is known.
+    /// Packets of such requests, now that the end is known.
     pub(super) fn asked_to_its_end(&self) -> u64 {
         let (asks, starts) = self.open_asks;
         let packets = u64::from(self.total.unwrap_or(self.received));
         (asks * packets).saturating_sub(starts)
     }
 
-    /// Whether its sender has it, since something of it came, even if that is void by now.
+    /// Whether its sender has it, since a packet of any generation came.
     pub(super) fn is_supplied(&self) -> bool {
         self.came
     }
@@ -324,7 +322,7 @@ impl Assembly {
         self.total.is_some()
     }
 
-    /// How many packets are missing at most.
+    /// Upper bound of the missing packets.
     pub(crate) fn missing(&self) -> u32 {
         self.total.unwrap_or(self.geometry.max_packets()) - self.received
     }
@@ -430,7 +428,7 @@ mod tests {
         assert!(a.is_small(20));
         a.renew(cut(20));
         assert!(!a.is_small(20) && a.generation() == 1);
-        // Its sender stays with the pieces in which it has begun, and will not hear of a third.
+        // The sender stays with the generation in which it has begun, and a third is not granted.
         let block = Block::new(cut(10), 200).expect("it can be repaired");
         a.settle(0);
         a.hold(block, 0, &[0; 10]);

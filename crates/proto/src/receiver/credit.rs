@@ -1,21 +1,22 @@
-//! How much a receiver grants at once: as many buffers as it was offered, but on a short path no
-//! more than its socket can hold (`docs/protocol.md §6.2`).
+//! Receive window: how many buffers a receiver grants at once. All offered ones, but on a short
+//! path no more than its socket buffer holds (`docs/protocol.md §6.2`).
 //!
-//! What a fast sender has under way on a short path is not on the path but in the receiver's
-//! socket, and what that cannot hold is lost although no network was in the way: a host that does
-//! not run for two milliseconds loses what came in them. No rate law can help, for it hears of a
-//! host that stands still only when it runs again. A sender cannot send what was not granted.
+//! Data in flight on a short path wait in the receiver's socket buffer, and are lost beyond its
+//! size without any fault of the network: a host that is suspended for two milliseconds loses the
+//! rest of what arrives in them. A rate law cannot help, since it gets no feedback from a suspended
+//! host. A grant can, since a sender cannot send beyond it.
 
 use std::time::Duration;
 
 use super::Receiver;
 use crate::units::Rate;
 
-/// The fastest path that a receiver does not hold up: 40 Gbit/s, more than a core can do.
+/// The fastest path that grants do not slow down: 40 Gbit/s, more than a core can handle.
 const FASTEST: Rate = Rate::from_bytes_per_second(5_000_000_000);
-/// Granted at once before the round trip is known, in bytes: what 1 Gbit/s sends in 130 ms.
+/// Bytes granted at once before the round trip is known: 130 ms at 1 Gbit/s.
 const UNKNOWN_BYTES: u64 = 16 << 20;
-/// Buffers that are always granted: one that comes, one that is on the way, and one whose GO is.
+/// Buffers that are always granted: one that is arriving, one in flight, and one whose GO is in
+/// flight.
 const LEAST: u32 = 3;
 
 impl Receiver {
@@ -29,7 +30,7 @@ impl Receiver {
         )
     }
 
-    /// What has arrived, and the smallest round trip.
+    /// Bytes that arrived, and the smallest round trip.
     pub(crate) fn moved(&self) -> (u64, Option<Duration>) {
         (self.stats.image_bytes, self.rtt.smallest())
     }

@@ -1,7 +1,7 @@
-//! Where the bytes of a packet enter a buffer: the one place where that is done.
+//! The path of a DATA packet into its buffer.
 //!
-//! A packet is placed before it is opened, and opened into its place (`docs/protocol.md §5.6`).
-//! What repair packets are good for is next door, in `fec.rs`.
+//! The position of a packet is checked before decryption, and it is decrypted into its position
+//! (`docs/protocol.md §5.6`). Repair packets are handled in `fec.rs`.
 
 use super::Receiver;
 use super::assembly::Place;
@@ -31,7 +31,7 @@ impl Receiver {
             match range.clone().and_then(|r| Some((r, self.assemblies.get_mut(&header.buffer)?))) {
                 Some((range, assembly)) => link.open_data(raw, assembly.slot(range)),
                 None => {
-                    // A duplicate, or nonsense: believed only if it is authentic.
+                    // A duplicate, or a violation: it counts only if it is authentic.
                     self.scratch.resize(len, 0);
                     link.open_data(raw, &mut self.scratch)
                 }
@@ -61,8 +61,8 @@ impl Receiver {
         Taken::Authentic
     }
 
-    /// The sender follows other rules, and with them goes another way to ask for what is missing:
-    /// ours rests on an order of sending that they may not have (`docs/protocol.md §6.8`).
+    /// The sender emulates another protocol, whose loss detection replaces ours: ours depends on an
+    /// order of sending that it may not keep (`docs/protocol.md §6.8`).
     fn follow(&mut self, now: Instant, law: u8) {
         self.law = Some(law);
         let packets = self.negotiated.geometry.max_packets();
@@ -73,7 +73,8 @@ impl Receiver {
         self.recovery = recovery;
     }
 
-    /// Where the data of `header` go; or nowhere, because they are here, or with what is wrong.
+    /// The range of the data of `header` in its buffer; or none, for a duplicate, or with the
+    /// fault.
     fn locate(
         &self,
         header: &DataHeader,

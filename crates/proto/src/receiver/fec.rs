@@ -1,5 +1,5 @@
-//! What repair packets do at the receiver (`docs/protocol.md §6.10`): they are kept, within bounds,
-//! until they and what came of their buffer are as much as it has.
+//! FEC at the receiver (`docs/protocol.md §6.10`): repair packets are stored, within bounds, until
+//! a buffer's packets and repair packets are enough to restore it.
 
 use super::Receiver;
 use super::assembly::{Assembly, Symbol};
@@ -11,7 +11,7 @@ use crate::trace::{Stage, TraceEvent};
 use crate::units::BufferNumber;
 use crate::wire::packet::RepairHeader;
 
-/// Bytes of repair packets kept at most, over all buffers; of larger buffers one's worth.
+/// Most bytes of stored repair packets over all buffers, and at least those of one buffer.
 const MOST_HELD: usize = 1 << 20;
 
 impl Receiver {
@@ -71,8 +71,8 @@ impl Receiver {
         Taken::Authentic
     }
 
-    /// Makes what is missing of a buffer from its repair packets, if they are enough. Whether it is
-    /// whole by that.
+    /// Restores a buffer from its repair packets, if they are enough. Returns whether it is
+    /// complete.
     pub(super) fn restore(&mut self, now: Instant, number: BufferNumber) -> bool {
         let restored = self.assemblies.get_mut(&number).and_then(Assembly::restore);
         let Some((packets, bytes)) = restored else { return false };
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::receiver::test_fixture::{BUFFER, Bench, PACKET, bench, image};
 
-    /// What is wrong, how a header gets so, and how long the symbol is.
+    /// The fault, a change of the header that causes it, and the length of the symbol.
     type Case = (&'static str, fn(&mut RepairHeader), usize);
 
     #[test]

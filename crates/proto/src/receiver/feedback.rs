@@ -1,4 +1,4 @@
-//! What the receiver tells the sender's rate control: the REPORT (`docs/protocol.md §6.3`).
+//! REPORT: the receiver's feedback for the sender's rate control (`docs/protocol.md §6.3`).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,34 +12,33 @@ use crate::wire::packet::Report;
 
 /// Reports repeated after the last packet, so that one lost report does not blind the sender.
 const REPEATS: u8 = 2;
-/// A report comes for at least so many bytes, or after so long: on a slow path it must not cost
-/// more than it tells (a sixteenth of the data at most, where data flow).
+/// Least bytes, or else least time, for a report: on a slow path reports must not cost more than a
+/// sixteenth of the data.
 const WORTH_BYTES: u64 = 2048;
 const WORTH_TIME: Duration = Duration::from_millis(25);
-/// The first reports of a transfer tell trains apart (`docs/protocol.md §6.3`): so many of them
-/// come as soon as packets do after a pause, and as soon as such a pause begins.
+/// Number of early reports, which resolve packet trains at the start (`docs/protocol.md §6.3`):
+/// each is due at the first packet after a pause, or when a pause begins.
 const EARLY_REPORTS: u32 = 64;
-/// A pause is this part of the time between reports, and no shorter than a host's own lateness.
+/// Length of a pause as a part of the report interval, and no shorter than a host's usual delays.
 const PAUSE_PART: u32 = 8;
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
-/// Where they are nearer, they do that anyway; where they are farther apart, trains are told by
-/// other means, and each report costs room.
+/// Report intervals with early reports. Shorter ones resolve trains anyway; with longer ones trains
+/// are measured otherwise, and each report costs room.
 const EARLY_BEATS: Range<Duration> = Duration::from_millis(2)..Duration::from_millis(125);
-/// How long a packet number may be late before its packet counts as missing, as a part of a round
-/// trip.
+/// How long a packet may be late before it counts as missing, as a part of a round trip.
 const LATE_PART: u32 = 4;
-/// Where packets came later than that, later ones have until so many eighths more than these had,
-/// and never longer than so many quarters of a round trip (RFC 8985 §6.2 allows one).
+/// If packets came later than that, the allowed lateness grows to this many eighths of theirs, and
+/// to at most this many quarters of a round trip (RFC 8985 §6.2 allows one round trip).
 const LATER_EIGHTHS: u32 = 9;
 const MOST_LATE_QUARTERS: u32 = 5;
-/// For so many round trips (RFC 8985 §6.2 keeps it for 16 recoveries).
+/// Round trips for which it stays (RFC 8985 §6.2 keeps it for 16 recoveries).
 const LATER_FOR: u32 = 16;
-/// The largest datagram is that since so many reports: any of them may be lost.
+/// Reports that repeat the largest datagram: any of them may be lost.
 const LATELY: usize = 3;
-/// Moments that passed while the host was not awake and are told of all the same.
+/// Most report times that passed while the host was suspended and are reported later.
 const MOST_PASSED: usize = 8;
 
-/// What has come up to a moment.
+/// Counts of arrivals at one time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     packets: u64,
@@ -48,12 +47,12 @@ struct Counts {
     marked: u64,
 }
 
-/// A moment at which a report was made.
+/// The state at one report.
 #[derive(Clone, Copy, Debug)]
 struct Past {
     at: Instant,
     highest: PacketNumber,
-    /// How many packets below the highest have not come since.
+    /// Packets below the highest that have not arrived since.
     absent: u64,
 }
 
@@ -61,14 +60,15 @@ struct Past {
 #[derive(Debug, Default)]
 pub struct Feedback {
     counts: Counts,
-    /// When a report was due while packets waited to be handed over; told before what is now.
+    /// Counts at report times that passed while packets waited in the host; reported before the
+    /// present ones.
     passed: VecDeque<Counts>,
     missing: u64,
-    /// The reports of late, to leave out what was only late when they were made.
+    /// Recent reports, to tell late packets from missing ones.
     past: VecDeque<Past>,
-    /// The latest that a packet came, of those since the newest report.
+    /// The largest lateness since the newest report.
     latest: Duration,
-    /// How late packets may be, beyond a quarter of a round trip, and until when.
+    /// Allowed lateness beyond a quarter of a round trip, and until when it holds.
     later: Duration,
     later_until: Instant,
     unreported: bool,
@@ -76,7 +76,7 @@ pub struct Feedback {
     repeats: u8,
     last: Option<Instant>,
     reports: u32,
-    /// The newest arrival, the first that was not told of, and how long nothing came before it.
+    /// The newest arrival, the first unreported one, and the pause before that.
     newest: Option<Instant>,
     first: Instant,
     quiet: Duration,
@@ -85,10 +85,10 @@ pub struct Feedback {
 }
 
 impl Feedback {
-    /// When a packet came that is handed over at `now` and has waited for `age`, for all that is
-    /// said about it. A train may be read at once that came one by one; so while trains are told
-    /// apart what would have been told in between is kept. Later a host that is slower than its
-    /// line must show as a queue, and a packet comes when it is handed over.
+    /// The arrival time for reports of a packet that is read at `now` after waiting for `age`. A
+    /// train that arrived one by one may be read at once, so during early reports the counts in
+    /// between are kept. Later a host that is slower than its line must show as a queue, so a
+    /// packet arrives when it is read.
     pub(crate) fn came(
         &mut self,
         now: Instant,
@@ -108,7 +108,7 @@ impl Feedback {
         came
     }
 
-    /// An authentic packet arrived, of so many bytes, and as many more as padding made it.
+    /// An authentic packet arrived; its bytes without and with padding.
     pub fn on_packet(
         &mut self,
         now: Instant,
@@ -135,13 +135,13 @@ impl Feedback {
         self.repeats = REPEATS;
     }
 
-    /// When the next report is due, one every `beat`, and never sooner than `narrow`
+    /// When the next report is due: one every `interval`, and never sooner than `reverse_spacing`
     /// after another.
     pub fn due(&self, beat: Duration, narrow: Duration) -> Option<Instant> {
         if self.passed.is_empty() { self.due_of_newest(beat, narrow) } else { Some(Instant::EPOCH) }
     }
 
-    /// When what has come since the newest report is to be told.
+    /// When the arrivals since the newest report are to be reported.
     fn due_of_newest(&self, beat: Duration, narrow: Duration) -> Option<Instant> {
         match self.last {
             _ if !self.unreported && self.repeats == 0 => None,
@@ -155,7 +155,7 @@ impl Feedback {
         }
     }
 
-    /// When a report comes before its time.
+    /// When an early report is due.
     fn early(&self, last: Instant, beat: Duration) -> Instant {
         let Some(newest) = self.newest.filter(|_| self.unreported && self.is_early(beat)) else {
             return Instant::NEVER;
@@ -165,12 +165,12 @@ impl Feedback {
         at.max(last + pause / 2)
     }
 
-    /// Whether trains are told apart.
+    /// Whether early reports are made.
     fn is_early(&self, beat: Duration) -> bool {
         self.reports < EARLY_REPORTS && EARLY_BEATS.contains(&beat)
     }
 
-    /// What has come by `now` is told, or will be.
+    /// The arrivals by `now` are reported, or will be.
     fn on_told(&mut self, now: Instant) {
         self.unreported = false;
         self.unreported_bytes = 0;
@@ -184,8 +184,8 @@ impl Feedback {
         self.missing
     }
 
-    /// Makes the report that is due, of a connection that opened at `opened` and whose round trip
-    /// is `rtt`; `None` before the first packet.
+    /// Makes a report, of a connection that opened at `opened` and whose round trip is `rtt`;
+    /// `None` before the first packet.
     pub fn report(&mut self, now: Instant, opened: Instant, rtt: Duration) -> Option<Report> {
         let passed = self.passed.pop_front();
         let counts = passed.unwrap_or(self.counts);
@@ -210,7 +210,7 @@ impl Feedback {
         })
     }
 
-    /// A packet came behind one with a higher number.
+    /// A packet came after one with a higher number.
     fn on_late(&mut self, now: Instant, number: PacketNumber) {
         for past in self.past.iter_mut().rev().take_while(|past| number < past.highest) {
             past.absent = past.absent.saturating_sub(1);
@@ -232,8 +232,8 @@ impl Feedback {
         usual.max(self.later)
     }
 
-    /// What was absent a while ago and has not come since is missing. Where packets overtake each
-    /// other all the time some are absent at every moment, others each time.
+    /// A packet that was absent some time ago and has not come since is missing. With constant
+    /// reordering some packets are absent at every moment, but not the same ones.
     fn count_missing(&mut self, now: Instant, highest: PacketNumber, rtt: Duration) {
         if self.past.back().is_none_or(|past| past.highest < highest) {
             let absent = (highest.0 + 1).saturating_sub(self.counts.packets);
@@ -243,15 +243,14 @@ impl Feedback {
         for past in self.past.iter().take_while(|past| past.at <= settled) {
             self.missing = self.missing.max(past.absent);
         }
-        // What comes later still than packets may shows only while its report is remembered.
+        // A later arrival is noticed only while its report is kept.
         let forgotten = now.before(rtt * MOST_LATE_QUARTERS / 4);
         while self.past.pop_front_if(|past| past.at < forgotten).is_some() {}
     }
 }
 
 impl Receiver {
-    /// Counts an authentic packet for REPORT, of so many bytes, and as many more as padding made
-    /// it.
+    /// Counts an authentic packet for REPORT; its bytes without and with padding.
     pub(super) fn count(
         &mut self,
         now: Instant,
@@ -291,8 +290,8 @@ mod tests {
         assert_eq!((report.missing, report.packets, report.highest), (1, 6, PacketNumber(6)));
     }
 
-    /// Each seventh packet comes 4 ms behind its place, and each hundredth never: some are absent
-    /// at every moment, and only those that never come are missing.
+    /// Every seventh packet comes 4 ms late, and every hundredth never: some are absent at every
+    /// moment, and only those that never come are missing.
     #[test]
     fn what_is_overtaken_all_the_time_is_not_missing() {
         let rtt = Duration::from_millis(40);
@@ -312,16 +311,16 @@ mod tests {
             due = at + 5000;
             let report = feedback.report(us(at), ms(1000), rtt).unwrap();
             let lost = |numbers: u64| (numbers + 49) / 100;
-            // What was sent a quarter of a round trip ago, or two reports before that.
+            // Packets sent a quarter of a round trip ago, or two reports before that.
             let told = lost((at / 50).saturating_sub(400))..=lost(at / 50);
             assert!(told.contains(&report.missing), "{} of {told:?} at {at}", report.missing);
         }
         assert!(feedback.missing() >= 190, "{}", feedback.missing());
     }
 
-    /// Each third packet comes a whole round trip behind its place. Soon that is known, and none
-    /// is missing any more; 16 round trips after the last of them a lost packet is missed as early
-    /// as ever.
+    /// Every third packet comes a whole round trip late. The allowed lateness grows, and none
+    /// counts as missing any more; 16 round trips after the last of them a lost packet counts as
+    /// early as before.
     #[test]
     fn what_comes_a_round_trip_late_is_waited_for() {
         let rtt = Duration::from_millis(40);
@@ -385,8 +384,8 @@ mod tests {
         assert!(told.len() < 64 + 50, "later they come on their beat: {told:?}");
     }
 
-    /// Handed over at one time, and told as if each had been when it came. With no ages it is one
-    /// report, and once trains are no longer told apart ages count for nothing.
+    /// Read at one time, and reported by arrival times. Without ages it is one report, and after
+    /// the early reports ages have no effect.
     #[test]
     fn a_train_that_is_read_at_once_is_told_by_its_two_ends() {
         let (beat, rtt) = (Duration::from_millis(12), Duration::from_millis(100));

@@ -1,4 +1,4 @@
-//! The DATA packet that is expected next (after Jacobson's header prediction).
+//! Header prediction (Jacobson): the fast path for the DATA packet that is expected next.
 //!
 //! Most packets come in the order they were sent, many at one moment: after one of a buffer comes
 //! the next of the same buffer, under the next number, acknowledging the same message. What it
@@ -18,7 +18,8 @@ use crate::time::Instant;
 use crate::units::{PacketIndex, PacketNumber};
 use crate::wire::packet::DataHeader;
 
-/// What the next packet looks like, if there is one at this moment and nothing else happens.
+/// The expected header of the next packet, if it arrives at the same moment and nothing else
+/// happens.
 #[derive(Clone, Copy)]
 pub(super) struct Next {
     now: Instant,
@@ -27,7 +28,7 @@ pub(super) struct Next {
     len: usize,
 }
 
-/// A prediction is no state: what is done without it is the same.
+/// The prediction. It is no state: without it the results are the same.
 #[derive(Default)]
 pub(super) struct Prediction(Option<Next>);
 
@@ -38,12 +39,12 @@ impl fmt::Debug for Prediction {
 }
 
 impl Receiver {
-    /// Something else happened.
+    /// Another event: drops the prediction.
     pub(crate) fn forget_prediction(&mut self) {
         self.prediction.0 = None;
     }
 
-    /// A packet of `len` data bytes was new at `now`: what comes next, if that can be told.
+    /// A new packet of `len` data bytes arrived at `now`: predicts the next one, if possible.
     pub(super) fn predict(&mut self, now: Instant, header: &DataHeader, len: usize, link: &Link) {
         self.prediction.0 = self.next(now, header, len, link);
     }
@@ -67,8 +68,8 @@ impl Receiver {
         Some(Next { now, header, len: len + link.data_overhead() })
     }
 
-    /// The packet that was predicted, which is then taken, and the next one predicted; its number.
-    /// `None` for any other, or if it does not prove itself: nothing has changed.
+    /// Handles the predicted packet, predicts the next one, and returns its number. `None` for any
+    /// other, or if it is not authentic: nothing has changed.
     pub(crate) fn take_predicted(
         &mut self,
         now: Instant,
@@ -97,7 +98,7 @@ impl Receiver {
         Some(number)
     }
 
-    /// The prediction of the one after.
+    /// Predicts the packet after it.
     fn advance(&mut self) {
         let Some(Next { header, .. }) = &mut self.prediction.0 else { return };
         match header.number.0.checked_add(1) {

@@ -1,9 +1,8 @@
-//! The data receiver: owns the timers, grants buffers and names what is missing.
+//! The data receiver: owns the timers, grants buffers and requests missing packets.
 //!
-//! Buffer states of RFC 998 §5.2.2: a granted buffer is in ACK-WAIT while a control message of its
+//! Buffer states of RFC 998 §5.2.2: a granted buffer is in ACK-WAIT while a control message for it
 //! is unacknowledged, ACKED until its first packet, RECEIVING until its last, then RECEIVED, when
-//! it
-//! leaves as [`Event::Filled`]. The drawn machine is in `docs/protocol.md §10.2`.
+//! it leaves as [`Event::Filled`]. The state machine is drawn in `docs/protocol.md §10.2`.
 
 mod assembly;
 mod credit;
@@ -47,78 +46,79 @@ use crate::trace::{Recorder, Stage, Timer, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
 use crate::wire::packet::{Burst, End, Go, Have, IndexRange, Message, NullAck, Verdict};
 
-/// Questions that must fit into the FIFO before the policy is asked for more.
+/// Room that the FIFO must have before the loss detector is polled.
 const ASK_ROOM: usize = 1100;
 /// Closest spacing of control packets on `sealed`, as a fraction of the round trip and in time.
 const SPACING: (u32, Duration, Duration) =
     (16, Duration::from_micros(50), Duration::from_millis(1));
 
-/// So many round trips ago the round trip was measured lately. With 4 a path that loses 30 % both
-/// ways carries a fifth less: two messages in three are repeated there, and none of them measures.
+/// Age of the last measurement, in round trips, up to which it counts as recent. With 4 a path that
+/// loses 30 % in each direction carries a fifth less: two messages in three are repeated there, and
+/// none of them can be measured.
 const MEASURED_LATELY: u32 = 32;
-/// Where more than this part of the data is lost, a message that is repeated was lost, too.
+/// Where more than this part of the data is lost, a repeated message was lost too.
 const MUCH_LOST: u64 = 4;
 
-/// Control packets keep this part of their queue on the way back apart: where it is their own, it
-/// settles at as many of them.
+/// The spacing of control packets as a part of their queueing delay on the reverse path: where the
+/// queue is their own, it stabilises at this many of them.
 const NARROW_PART: u32 = 4;
 
 /// The receiving machine.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     negotiated: Negotiated,
-    /// Offered, not granted: more than may be outstanding, or the FIFO was full.
+    /// Offered buffers, not granted: more than may be outstanding, or the FIFO was full.
     idle: Vec<Buffer>,
     next_grant: BufferNumber,
-    /// What the client has to tell and the FIFO does not hold yet.
+    /// HAVE messages that are not in the FIFO yet.
     untold: VecDeque<Have>,
     assemblies: BTreeMap<BufferNumber, Assembly>,
     fifo: ControlFifo,
     rtt: RoundTrip,
-    /// When that was measured last.
+    /// When the round trip was last measured.
     measured: Instant,
     recovery: Box<dyn Recovery>,
-    /// Whose rules the sender follows, as its first data said; 0: ours.
+    /// The code of the protocol that the sender emulates, from its first data; 0: none.
     law: Option<u8>,
     feedback: Feedback,
     sizing: Sizing,
-    /// How long this host stood still while what it takes in was here.
+    /// Time for which this host was suspended while the current packet waited.
     still: Duration,
-    /// Control packets keep so far apart, for they queue on the way back.
+    /// Least spacing of control packets, because of the queue on the reverse path.
     narrow: Duration,
     sender_burst: Burst,
     /// The number of the last buffer of the transfer, once known.
     last: Option<BufferNumber>,
     end: Option<End>,
     phase: Phase,
-    /// GOs and RESENDs that are unacknowledged, and for which buffer; in order of saying.
+    /// Unacknowledged GOs and RESENDs with their buffers, in order.
     unheard: VecDeque<(ControlSeq, BufferNumber)>,
-    /// A control packet must leave whatever the beat says.
+    /// A control packet must leave now, whatever the report interval.
     urgent: bool,
     last_control: Option<Instant>,
-    /// When the control timer was made longer last.
+    /// When the control timer last backed off.
     backed_off: Option<Instant>,
     furthest: (BufferNumber, u32),
     /// The sender has sent all of the buffers up to this one.
     sent_through: BufferNumber,
     scratch: Vec<u8>,
     asks: Vec<Ask>,
-    /// Packets asked for again so far, and of those the ones that were sent before, for something
-    /// that was sent later is here.
+    /// Packets requested so far, and those of them that were sent before, since a later packet has
+    /// arrived.
     asked_packets: u64,
     passed_packets: u64,
-    /// The first of these when something new came last.
+    /// The first of these at the last new packet.
     asked_before: u64,
     pub(crate) events: VecDeque<Event>,
     first_pass: FirstPass,
     pub(crate) stats: Stats,
-    /// Bytes that a datagram may have now.
+    /// Most bytes of a datagram now, within the amplification limit.
     pub(crate) allowance: usize,
-    /// So little may be said that it waits for the control timer, or for whatever comes.
+    /// The limit is used up: nothing leaves before the control timer expires or a packet arrives.
     pub(crate) spoke: bool,
-    /// Full buffers that the client has not given back: its disk.
+    /// Full buffers that the client has not returned: its disk.
     held: u32,
-    /// What it grants now was granted with RESPONSE, before the round trip was known.
+    /// The grants under way were granted with RESPONSE, before the round trip was known.
     greets: bool,
     steered: Steered,
     prediction: Prediction,
@@ -184,9 +184,9 @@ impl Receiver {
         }
     }
 
-    /// What such a receiver says first, with the opening still unconfirmed (`docs/protocol.md
-    /// §4.3`): what is here already, and a GO for so many buffers. `None` if that is too much for
-    /// one packet. It says the same again once it is there, under the same numbers.
+    /// The early control messages of a receiver, before the handshake is confirmed
+    /// (`docs/protocol.md §4.3`): HAVE, and a GO for `buffers`. `None` if they do not fit into one
+    /// packet. The receiver repeats them later under the same sequence numbers.
     pub(crate) fn first_words(
         negotiated: Negotiated,
         have: &[u8],
@@ -202,8 +202,8 @@ impl Receiver {
         Some(receiver.fifo)
     }
 
-    /// What there is to say now was said at `at`, and perhaps again since: it is said anew only if
-    /// it is not acknowledged soon.
+    /// The messages in the FIFO left at `at` as early control, and perhaps again since (`once`):
+    /// they are repeated only if they are not acknowledged soon.
     pub(crate) fn has_said(&mut self, now: Instant, at: Instant, once: bool) {
         self.fifo.was_sent(at, once);
         self.last_control = Some(now);
@@ -226,8 +226,9 @@ impl Receiver {
         self.grant(now);
     }
 
-    /// What the client has already: HAVEs go into the FIFO, before the first GO. `greets`: this,
-    /// and what is offered until [`Self::has_said`], is what its first words said.
+    /// The list of the client's stored data: HAVEs go into the FIFO, before the first GO.
+    /// `early_control`: this list, and the buffers offered until [`Self::on_early_control_sent`],
+    /// were in the early control packet.
     pub(crate) fn tell(&mut self, have: &[u8], greets: bool) {
         self.forget_prediction();
         self.greets = greets;
@@ -263,8 +264,8 @@ impl Receiver {
         }
     }
 
-    /// Whether nothing is left but to be heard: the verdict was given, or everything is here where
-    /// there is none to give.
+    /// Whether the transfer is decided and only acknowledgements are missing: the verdict was
+    /// given, or, on a wire without one, everything has arrived.
     pub(crate) fn is_settled(&self) -> bool {
         match self.phase {
             Phase::Receiving => false,
@@ -273,12 +274,12 @@ impl Receiver {
         }
     }
 
-    /// Whether the newest buffer of which something came has come to its end.
+    /// Whether the highest buffer with an arrival has its last packet.
     pub(crate) fn is_between_buffers(&self) -> bool {
         self.assemblies.get(&self.furthest.0).is_none_or(Assembly::has_ended)
     }
 
-    /// Whether the peer acknowledged all there was to say.
+    /// Whether the peer acknowledged every message.
     pub(crate) fn is_finished(&self) -> bool {
         self.phase == Phase::Finished
     }
@@ -331,7 +332,7 @@ impl Receiver {
 
     // ---- from the network
 
-    /// No buffer after `last` will come: what was granted beyond it goes back.
+    /// No buffer after `last` will come: buffers granted beyond it are returned.
     fn learn_last(&mut self, now: Instant, last: BufferNumber) {
         if self.last.is_some() {
             return;
@@ -383,7 +384,7 @@ impl Receiver {
         Taken::Authentic
     }
 
-    /// Any authentic packet of the sender's: counted for REPORT, without and with its padding.
+    /// Counts an authentic packet of the sender for REPORT; its bytes without and with padding.
     pub(crate) fn on_authentic(
         &mut self,
         now: Instant,
@@ -414,12 +415,10 @@ impl Receiver {
                 self.note_buffer(now, number, Stage::Accepted);
             }
         }
-        // A timer that ran out stays as long as it became until there is a measurement (RFC 6298
-        // §5.7), unless there was one lately: on a path that became longer every message is
-        // repeated
-        // before its answer is here, and none is ever measured. Where much is lost nearly every
-        // message is repeated for that, and a sender of `rfc998` that keeps to its rate must find
-        // its phase soon (RFC 1030 §6).
+        // The back-off of a timer stays until there is a measurement (RFC 6298 §5.7), unless there
+        // was one lately: on a path that became longer every message is repeated before its answer
+        // arrives, and none can be measured. With much loss nearly every message is repeated for
+        // that reason, and a fixed-rate sender of `rfc998` must find its phase soon (RFC 1030 §6).
         let lately = self.measured + self.rtt.assumed() * MEASURED_LATELY;
         match left.rtt {
             Some(sample) => {
@@ -451,7 +450,7 @@ impl Receiver {
         }
     }
 
-    /// The sender has every message up to `ack`.
+    /// The sender acknowledged every message up to `ack`.
     fn heard(&mut self, ack: ControlSeq) {
         while let Some((seq, number)) = self.unheard.pop_front_if(|(seq, _)| ack.reaches(*seq)) {
             if let Some(assembly) = self.assemblies.get_mut(&number) {
@@ -473,14 +472,14 @@ impl Receiver {
 
     // ---- time and output
 
-    /// Timers that are due: the control timer, and the policy's look at the holes.
+    /// Timers that are due: the control timer, and the poll of the loss detector.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.forget_prediction();
         let timeout = self.rtt.timeout();
         if self.fifo.expire(now, timeout) {
             self.stats.control_timeouts += 1;
             self.on_control_expiry();
-            // Once a timeout, however many messages it runs out for: they left one by one.
+            // Backs off once per timeout, however many messages expire: they left one by one.
             if self.backed_off.is_none_or(|at| at + timeout <= now) {
                 self.backed_off = Some(now);
                 self.rtt.back_off();
@@ -549,30 +548,30 @@ impl Receiver {
         earliest([self.next_control(), self.fifo.deadline(self.rtt.timeout()), self.next_look()])
     }
 
-    /// When the holes are looked at: there is nothing to ask a sender for that pauses, and nothing
-    /// asked of one to whom nothing may be said.
+    /// When the loss detector is polled: not while the sender pauses, or while nothing may leave.
     fn next_look(&self) -> Option<Instant> {
         let room = self.fifo.has_room(ASK_ROOM) && self.allowed_bytes() > 0;
         let asks = !self.steered.peer_pauses && room;
         self.recovery.next_look().filter(|_| asks)
     }
 
-    /// How far apart reports and repeated messages are.
+    /// The interval of reports and repeated messages.
     fn beat(&self) -> Duration {
         self.rtt.beat().max(self.narrow)
     }
 
-    /// Whether packets queue on the way back for as long as a round trip takes at best. Less is
-    /// what any path adds now and then.
+    /// Whether the queueing delay on the reverse path is at least the smallest round trip. Less is
+    /// usual jitter.
     fn is_way_back_full(&self) -> bool {
         let queue = self.narrow * NARROW_PART;
         !queue.is_zero() && self.rtt.smallest().is_some_and(|least| queue >= least)
     }
 
-    /// What the sender says of the way back.
+    /// The sender's report of the reverse path's queue.
     fn on_way_back(&mut self, null_ack: &NullAck) {
         let wanted = Duration::from_millis(null_ack.back_millis.into()) / NARROW_PART;
-        // Wider at once, and closer again step by step: the queue is gone before it is known.
+        // The spacing grows at once and shrinks step by step: the queue is gone before that is
+        // known.
         self.narrow = wanted.max(self.narrow * 3 / 4);
     }
 
@@ -598,7 +597,7 @@ impl Receiver {
         stats.datagram_bytes = self.geometry().packet_bytes + self.negotiated.rules.data_overhead;
     }
 
-    /// The sender keeps to the burst values that were agreed on, and nothing reports.
+    /// Whether the sender keeps to the negotiated burst values, on a wire without REPORTs.
     fn keeps_to_rate(&self) -> bool {
         !self.negotiated.rules.reports && self.sender_burst == self.negotiated.burst
     }
@@ -609,15 +608,15 @@ impl Receiver {
     }
 
     fn lost(&self) -> u64 {
-        // What repair packets made again is a loss, too. What came twice was late the first time,
-        // unless it was asked for without anything that showed that it had been sent.
+        // A packet restored by repair packets counts as lost too. A packet that came twice was late
+        // the first time, unless it was requested without proof that it had been sent.
         let lost = self.passed_packets + self.stats.packets_repaired;
         let unproven = self.asked_packets.saturating_sub(self.passed_packets);
         lost.saturating_sub(self.stats.data_packets_duplicate.saturating_sub(unproven))
     }
 
-    /// Up to which packet of `buffer` everything must have been sent: the sender said so, or it
-    /// keeps one order and something beyond is here (`docs/protocol.md §6.4`).
+    /// The packet of `buffer` up to which everything must have been sent: the sender reported so,
+    /// or it keeps one order and a later packet has arrived (`docs/protocol.md §6.4`).
     fn passed_in(&self, buffer: BufferNumber) -> u32 {
         match self.furthest {
             _ if buffer <= self.sent_through => u32::MAX,

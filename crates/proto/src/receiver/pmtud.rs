@@ -1,5 +1,5 @@
-//! How a receiver keeps to the packet size that reaches it (`docs/protocol.md §6.5`): the sender
-//! says it, new GOs name it, and buffers granted with larger packets are granted anew.
+//! Path MTU discovery at the receiver (`docs/protocol.md §6.5`): the sender announces the packet
+//! size, new GOs carry it, and buffers granted with larger packets are granted again.
 
 use super::Receiver;
 use super::assembly::Assembly;
@@ -10,27 +10,27 @@ use crate::time::Instant;
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
 use crate::wire::packet::{Go, Message, NullAck};
 
-/// A control packet that every path takes: the longest message, a RESEND of 64 ranges, fits.
+/// A control packet that every path carries: the longest message, a RESEND of 64 ranges, fits.
 const SAFE_CONTROL_BYTES: usize = 564;
-/// So many control timers run out, one after the other, before control packets are no longer.
+/// Expiries of the control timer in a row after which control packets become short.
 const EXPIRIES: u8 = 2;
-/// What the receiver knows of sizes.
+/// Sizes as the receiver knows them.
 #[derive(Debug)]
 pub(super) struct Sizing {
-    /// Data bytes in the packets that new GOs ask for.
+    /// Data bytes per packet in new GOs.
     packet_bytes: u32,
-    /// Which packet of the sender's said so.
+    /// The sender's packet that announced it.
     said: Option<PacketNumber>,
-    /// Some buffers are to be granted anew.
+    /// Some buffers must be granted again.
     renewing: bool,
-    /// The newest GO that granted a buffer anew.
+    /// The newest GO that granted a buffer again.
     renewed: Option<ControlSeq>,
-    /// Control timers that ran out since something was acknowledged.
+    /// Expiries of the control timer since the last acknowledgement.
     expiries: u8,
 }
 
 impl Sizing {
-    /// Before the sender has said anything, where packets of `agreed` data bytes were agreed and
+    /// The state before an announcement, where packets of `agreed` data bytes were negotiated and
     /// have `overhead` bytes more.
     pub(super) fn new(agreed: u32, overhead: u32) -> Self {
         let packet_bytes = first_size(agreed + overhead) - overhead;
@@ -39,17 +39,17 @@ impl Sizing {
 }
 
 impl Receiver {
-    /// How buffers are cut that are granted now.
+    /// The geometry of new grants.
     pub(super) fn geometry(&self) -> Geometry {
         let packet_bytes = match self.negotiated.rules.sizes {
-            // Odd ones have no repair packets (`docs/protocol.md §6.10`).
+            // Packets of odd size have no repair packets (`docs/protocol.md §6.10`).
             true => self.sizing.packet_bytes & !1,
             false => self.negotiated.geometry.packet_bytes,
         };
         Geometry { packet_bytes, ..self.negotiated.geometry }
     }
 
-    /// How long a control packet may be, in bytes.
+    /// Most bytes of a control packet.
     pub(super) fn control_limit(&self) -> usize {
         let agreed = self.negotiated.datagram_bytes;
         if !self.negotiated.rules.sizes {
@@ -62,7 +62,7 @@ impl Receiver {
         most.max(SAFE_CONTROL_BYTES.min(agreed))
     }
 
-    /// The same for what cannot be cut later: it must fit whatever the path becomes.
+    /// The same for a message, which cannot be cut later and must fit whatever the path becomes.
     pub(super) fn message_limit(&self) -> usize {
         match self.negotiated.rules.sizes {
             true => self.negotiated.datagram_bytes.min(SAFE_CONTROL_BYTES),
@@ -70,19 +70,19 @@ impl Receiver {
         }
     }
 
-    /// The control timer ran out: the way back may have become narrow as well.
+    /// The control timer expired: the reverse path's MTU may have become smaller too.
     pub(super) fn on_control_expiry(&mut self) {
         self.sizing.expiries = self.sizing.expiries.saturating_add(1);
     }
 
-    /// Something was acknowledged. Control packets stay short once they had to be.
+    /// A message was acknowledged. Control packets stay short once they are.
     pub(super) fn on_control_heard(&mut self) {
         if self.sizing.expiries < EXPIRIES {
             self.sizing.expiries = 0;
         }
     }
 
-    /// What the sender says of the packet size.
+    /// The sender's announcement of the packet size.
     pub(super) fn on_size(&mut self, now: Instant, null_ack: &NullAck) {
         let newer = self.sizing.said.is_none_or(|said| null_ack.number > said);
         if !self.negotiated.rules.sizes || null_ack.packet_bytes == 0 || !newer {
@@ -92,7 +92,8 @@ impl Receiver {
         let bytes = u32::from(null_ack.packet_bytes);
         let bytes = bytes.clamp(agreed.min(MIN_SEALED_PACKET_BYTES), agreed);
         self.sizing.said = Some(null_ack.number);
-        // What was granted in smaller packets, and has not begun, is worth a new GO too.
+        // Buffers that were granted with smaller packets, and have not begun, are worth a new GO
+        // too.
         self.sizing.renewing |= bytes < self.sizing.packet_bytes || self.is_small_for(bytes);
         self.sizing.packet_bytes = bytes;
         self.grant(now);
@@ -102,7 +103,8 @@ impl Receiver {
         self.assemblies.values().any(|assembly| assembly.is_small(packet_bytes))
     }
 
-    /// Grants anew what was granted with larger packets than pass, or smaller ones.
+    /// Grants buffers again that were granted with packets too large to pass, or smaller than
+    /// necessary.
     pub(super) fn renew(&mut self, now: Instant) {
         if !self.sizing.renewing {
             return;
@@ -133,7 +135,8 @@ impl Receiver {
         self.sizing.renewing = false;
     }
 
-    /// This host does not send datagrams of `bytes`. Whether control packets can be smaller.
+    /// This host refuses to send datagrams of `bytes`. Returns whether control packets can be
+    /// smaller.
     pub(crate) fn handle_size_refused(&mut self, bytes: u32) -> bool {
         let helps = self.negotiated.rules.sizes && bytes as usize > SAFE_CONTROL_BYTES;
         if helps {
@@ -142,8 +145,8 @@ impl Receiver {
         helps
     }
 
-    /// Whether a sender that has every message up to `ack` knows of all GOs that were renewed: if
-    /// not, what it says it has sent may be void.
+    /// Whether a sender that has every message up to `ack` has all renewed GOs: if not, its report
+    /// of sent buffers may be of an old generation.
     pub(super) fn knows_renewals(&self, ack: ControlSeq) -> bool {
         !self.sizing.renewing && self.sizing.renewed.is_none_or(|seq| ack.reaches(seq))
     }

@@ -1,40 +1,42 @@
-//! What shows a receiver that the sender gets anywhere, and hears it (`docs/protocol.md §7.6`).
+//! Evidence that data arrive, and that the sender gets control messages, for the stall watchdog
+//! (`docs/protocol.md §7.6`).
 
 use super::Receiver;
 use super::assembly::Assembly;
 use crate::negotiated::{Pace, Underway};
 
-/// The least that a control packet may have to be worth sending: room for every kind of message on
-/// `rfc998`, a RESEND cut to its first packets.
+/// Least bytes of a control packet worth sending: every kind of message of `rfc998` fits, a RESEND
+/// cut to its first packets.
 const LEAST_CONTROL: usize = 36;
 
 impl Receiver {
-    /// How long a control packet may be now, where the peer has not shown that it hears.
+    /// Most bytes of a control packet now, within the amplification limit.
     pub(super) fn allowed_bytes(&self) -> usize {
         if self.allowance < LEAST_CONTROL { 0 } else { self.allowance }
     }
 
-    /// Whether anything that was said waits to be acknowledged.
+    /// Whether a sent message is unacknowledged.
     pub(crate) fn waits(&self) -> bool {
         !self.fifo.is_empty()
     }
 
-    /// What must move on, if anything: buffers of which something came, void or not, for the sender
-    /// has all of them, once more of them was asked for; and what was said and is not acknowledged.
-    /// A sender of which nothing has come may wait for its client.
+    /// The progress that the watchdog expects, if any: of buffers with an arrival, once more of
+    /// them was requested, since the sender has them; and of unacknowledged messages. A sender
+    /// without any data so far may be waiting for its client.
     pub(crate) fn underway(&self) -> [Option<Underway>; 2] {
         let asked = self.asked_packets > self.asked_before && !self.steered.peer_pauses;
         let begun = asked && self.assemblies.values().any(Assembly::is_supplied);
         let missing =
             Underway { signs: self.stats.data_packets_received, tries: self.asked_packets };
-        // Who sends something new gets on, whatever he has yet to hear.
+        // New data are progress too, whatever is not acknowledged.
         let signs = u64::from(self.fifo.acknowledged().0) + self.stats.data_packets_received;
         let said = Underway { signs, tries: self.stats.control_packets };
         [begun.then_some(missing), (!self.fifo.is_empty()).then_some(said)]
     }
 
-    /// How soon anything can move. What is repeated measures no round trip (Karn's rule), so half a
-    /// minute of queue on the way here may never be measured: what an acknowledgement took tells.
+    /// The time scale of progress. Repeated messages measure no round trip (Karn's rule), so half a
+    /// minute of queue on the forward path may never be measured; the acknowledgement delay shows
+    /// it.
     pub(crate) fn pace_of_progress(&self) -> Pace {
         let (round_trip, interval) = (self.rtt.assumed(), self.sender_burst.interval);
         Pace { round_trip, answer: self.fifo.took(), interval }
@@ -50,7 +52,7 @@ mod tests {
     use crate::units::{ControlSeq, PacketNumber};
     use crate::wire::packet::NullAck;
 
-    /// A sender that hears everything, and answers every question in the pieces in which it began.
+    /// A sender that acknowledges everything, and resends in its first generation only.
     #[test]
     fn data_that_are_void_for_ever_are_a_standstill() {
         let mut bench = bench(1);

@@ -1,4 +1,4 @@
-//! What is missing, named in messages that fit (`docs/protocol.md §6.2`).
+//! RESENDs for missing packets, in messages that fit (`docs/protocol.md §6.2`).
 
 use super::{Assemblies, Receiver};
 use crate::limits::MAX_RANGES;
@@ -23,12 +23,12 @@ impl Receiver {
         }
     }
 
-    /// Packets of one buffer that are asked for at once.
+    /// Packets of one buffer to request at once.
     pub(super) fn packets_per_round(&self) -> u32 {
         self.packets_per_resend().saturating_mul(RESENDS_PER_ROUND)
     }
 
-    /// The policy looks at the holes, and what it asks for is put into the FIFO.
+    /// Polls the loss detector and puts its requests into the FIFO.
     pub(super) fn look(&mut self, now: Instant) {
         let timing = self.timing();
         let mut asks = std::mem::take(&mut self.asks);
@@ -74,9 +74,9 @@ impl Receiver {
     }
 }
 
-/// What is asked for of one buffer, cut into messages of at most so many `ranges` and `packets`. A
-/// range that ends in `u32::MAX` ends with the buffer, which has at most `end` packets; it is cut
-/// only if those are too many.
+/// Cuts the requests for one buffer into messages of at most `ranges` and `packets`. A range that
+/// ends in `u32::MAX` ends with the buffer, which has at most `end` packets; it is cut only if
+/// those are too many.
 fn messages(asks: &[Ask], ranges: usize, packets: u32, end: u32) -> Vec<Vec<IndexRange>> {
     let mut messages = Vec::new();
     let (mut message, mut room) = (Vec::new(), packets);

@@ -1,37 +1,36 @@
-//! The states of a receiver and of its buffers, and every way from one to another
-//! (`docs/protocol.md §10.2`).
+//! The states of a receiver and of its buffers, and their transitions (`docs/protocol.md §10.2`).
 
-/// How far the transfer is.
+/// The phases of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Buffers are still to come.
+    /// Buffers are missing.
     Receiving,
     /// Every buffer up to the last was handed out.
     Complete,
     /// The client gave its verdict (`sealed`).
     Judged,
-    /// Everything was said and heard.
+    /// Everything is acknowledged.
     Finished,
 }
 
-/// What moves a [`Phase`] on.
+/// The events of a [`Phase`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Every buffer up to the last is here.
+    /// Every buffer up to the last is complete.
     AllHere,
     /// The client's verdict.
     Verdict,
-    /// The sender acknowledged all there was to say.
+    /// The sender acknowledged every message.
     AllHeard,
 }
 
 impl Phase {
-    /// Takes `step`; false, and nothing changes, where it has no meaning.
+    /// Takes `step`. False, without a change, where it has no meaning.
     pub(crate) fn take(&mut self, step: Step) -> bool {
         let next = match (*self, step) {
             (Self::Receiving, Step::AllHere) => Self::Complete,
             (Self::Complete, Step::Verdict) => Self::Judged,
-            // Without a verdict to give (`rfc998`), the last OK is the last word.
+            // Without a verdict (`rfc998`), the last OK is the last message.
             (Self::Complete | Self::Judged, Step::AllHeard) => Self::Finished,
             _ => return false,
         };
@@ -47,27 +46,27 @@ pub(crate) enum BufferState {
     AckWait,
     /// Acknowledged, no packet yet.
     Acked,
-    /// Some packets are here.
+    /// Some packets have arrived.
     Receiving,
-    /// All are.
+    /// All packets have arrived.
     Received,
 }
 
-/// What moves a [`BufferState`] on.
+/// The events of a [`BufferState`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BufferStep {
-    /// RESEND was put into the FIFO.
+    /// A RESEND was put into the FIFO.
     Asked,
-    /// The newest message about it was acknowledged.
+    /// The newest message for it was acknowledged.
     Acknowledged,
-    /// A packet that was missing came.
+    /// A missing packet came.
     Arrived,
-    /// It was the last that was missing.
+    /// The last missing packet came.
     Filled,
 }
 
 impl BufferState {
-    /// The state after `step`; `begun`: some packet is here.
+    /// The state after `step`; `begun`: some packet has arrived.
     #[must_use]
     pub(crate) fn after(self, step: BufferStep, begun: bool) -> Self {
         match (self, step) {

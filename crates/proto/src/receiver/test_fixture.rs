@@ -1,4 +1,4 @@
-//! A receiver and the packets that a sender might send it, one by one, for tests.
+//! A test fixture: a receiver, and single packets of a sender.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub(super) struct Bench {
     symbols: Vec<u8>,
 }
 
-/// A receiver with so many buffers granted, the first of which is `image`.
+/// A receiver with `buffers` granted, the first of which is `image`.
 pub(super) fn bench(buffers: u32) -> Bench {
     let geometry = Geometry { buffer_bytes: BUFFER, packet_bytes: PACKET };
     let rtt = Some(Duration::from_millis(40));
@@ -90,7 +90,7 @@ impl Bench {
         self.data_at(now(), ControlSeq(1), index)
     }
 
-    /// The same from one who has every message up to `ack`.
+    /// The same, with an acknowledgement up to `ack`.
     pub(super) fn data_at(&mut self, now: Instant, ack: ControlSeq, index: u32) -> Taken {
         let header = DataHeader {
             number: PacketNumber(0),
@@ -123,7 +123,7 @@ impl Bench {
         }
     }
 
-    /// Timers, and what it says then. Answers the newest GO or RESEND.
+    /// Fires timers and polls control packets. Returns the newest GO or RESEND.
     pub(super) fn turn(&mut self, now: Instant) -> ControlSeq {
         self.receiver.handle_timeout(now);
         while self.receiver.poll_transmit(now, &mut self.own, &mut Vec::new()) {}

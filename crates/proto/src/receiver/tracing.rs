@@ -1,4 +1,4 @@
-//! What the receiver tells of itself in a trace.
+//! The receiver's trace events.
 
 use super::Receiver;
 use crate::time::Instant;

@@ -1,4 +1,4 @@
-//! Timers alone, told what comes and when.
+//! The timers alone, with given arrivals.
 
 use super::*;
 use crate::units::Burst;
@@ -328,7 +328,7 @@ fn what_a_sender_went_past_is_soon_asked_for() {
             if !by_the_next || timer.first {
                 continue;
             }
-            // The question is heard, and what is sent again is lost.
+            // The request arrives, and the resend is lost.
             let ask = Ask { buffer: BufferNumber(1), range: IndexRange { start: 0, end: 50 } };
             timer.on_asked(ms(at), ask, ControlSeq(3));
             timer.on_acknowledged(ms(at), ControlSeq(3), &slow);
