@@ -1,9 +1,9 @@
-//! What is in a buffer on the `sealed` wire: data, and the table of the extents they are made of
+//! The content of a buffer on the `sealed` wire: data, and the table of their extents
 //! (`docs/protocol.md §8`).
 //!
-//! Tables come from an authentic peer, who may still be a bad one: reading them is bounded in
-//! memory, and nothing is said here about where a name leads. [`check_name`] refuses names that no
-//! receiver should look at; that the others stay beneath the destination is for whoever opens them.
+//! Tables come from an authentic peer, which may still be malicious: reading them is bounded in
+//! memory. [`check_name`] refuses names that no receiver should use; the code that opens files must
+//! keep all others beneath the destination.
 
 mod extended_attributes;
 mod image_position;
@@ -25,14 +25,14 @@ use crate::wire::sealed::{ParseError, Reader};
 const FIRST: u8 = 1;
 /// Flag: last extent of its file, its digest follows.
 const LAST: u8 = 2;
-/// Flag: its data are pieces of it, which a list tells; between them it has holes.
+/// Flag: a list of its data runs follows; the rest is holes.
 const HOLES: u8 = 4;
 /// Flag: more attributes follow the others.
 const MORE: u8 = 8;
-/// Bytes of a piece in the list.
+/// Bytes of a data run in the list.
 const PIECE_BYTES: usize = 8;
 
-/// What a numbered thing of a transfer is (`docs/protocol.md §8.2`).
+/// The kind of a numbered item of a transfer (`docs/protocol.md §8.2`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -41,28 +41,29 @@ pub enum Kind {
     Directory = 1,
     /// Bytes without a place in a file system, of a length not known before.
     Stream = 2,
-    /// A file or directory that the sender cannot send after all: what came of it is not kept. Its
-    /// one extent of this kind has no content and no digest, and attributes only if no other had.
+    /// A file or directory that the sender cannot send after all: the part that arrived is not
+    /// kept. Its one extent of this kind has no content and no digest, and attributes only if no
+    /// other had.
     Withdrawn = 3,
-    /// A regular file of which the receiver has parts, or all, and the sender has found that they
-    /// are those of its own file (`docs/protocol.md §8.7`): they do not come again. Its one extent
-    /// of this kind has no content, and attributes; and the digest, if nothing of it comes.
+    /// A regular file of which the receiver has parts, or all, and which the sender has verified to
+    /// equal its own (`docs/protocol.md §8.7`): they are not sent again. Its one extent of this
+    /// kind has no content, and attributes; and the digest, if no part of the file is sent.
     Kept = 4,
     /// A symbolic link, whose target is its content, in one extent.
     SymbolicLink = 5,
-    /// Another name of a file that comes before it: its one extent has that one's number for its
-    /// offset, and no content; its digest is BLAKE3 of the number's 8 bytes.
+    /// Another name of an earlier file: its one extent has that file's number as its offset, and no
+    /// content; its digest is BLAKE3 of the number's 8 bytes.
     HardLink = 6,
 }
 
 impl Kind {
-    /// Whether it is bytes that a list of what was transferred names.
+    /// Whether it has content that a manifest lists.
     pub fn has_content(self) -> bool {
         matches!(self, Self::File | Self::Stream | Self::Kept)
     }
 }
 
-/// What a receiver needs to create a file (`docs/protocol.md §8.2`).
+/// The attributes that a receiver needs to create a file (`docs/protocol.md §8.2`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// Unix permission bits.
@@ -74,7 +75,7 @@ pub struct Attributes {
     /// Path relative to the destination, `/` between its parts; not checked by
     /// [`parse_image`] but for its length (see [`check_name`]).
     pub name: Vec<u8>,
-    /// What is told only if the sender was asked to.
+    /// Attributes that are sent only on request.
     pub more: More,
 }
 
@@ -87,7 +88,7 @@ pub struct Piece {
     pub bytes: u32,
 }
 
-/// A piece of a file, and where it belongs (`docs/protocol.md §8.2`).
+/// A part of a file, and its position (`docs/protocol.md §8.2`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// File number, from 0, in the order of the sender's plan.
@@ -97,10 +98,10 @@ pub struct Extent {
     pub offset: u64,
     /// Bytes in it, at most the buffer size, holes included.
     pub length: u32,
-    /// What it is a piece of.
+    /// The kind of its file.
     pub kind: Kind,
-    /// Unless all of it is in the data: what is, in order and without overlaps; what is not, is
-    /// zeros. Of a [`Kind::File`] only.
+    /// Its data runs, in order and without overlaps; the rest is zeros. `None`: all of it is data.
+    /// Of a [`Kind::File`] only.
     pub pieces: Option<Vec<Piece>>,
     /// With the first extent of a file.
     pub attributes: Option<Attributes>,
@@ -118,7 +119,7 @@ impl Extent {
     }
 }
 
-/// Why an image or a table is none (`docs/protocol.md §8.1, §8.2`).
+/// Why an image or a table is invalid (`docs/protocol.md §8.1, §8.2`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ContentError {
     /// The table does not have its layout, or a value is beyond its bounds.
@@ -132,8 +133,8 @@ pub enum ContentError {
     TooLong,
 }
 
-/// Most pieces of an extent, and most bytes of its further attributes with their length, that the
-/// table can tell.
+/// Most data runs of an extent, and most bytes of its further attributes with their length, that
+/// the table can hold.
 const MAX_PIECES: usize = u16::MAX as usize;
 const MAX_MORE: usize = 2 + u16::MAX as usize;
 
@@ -155,7 +156,7 @@ pub fn table_len(extents: &[Extent]) -> usize {
 
 /// Appends the table of `extents` and its length to the data, which makes them an image
 /// (`docs/protocol.md §8.1`). On an error nothing is appended: a name has more than [`MAX_NAME`]
-/// bytes, an extent too many pieces or further attributes to be told, or the table more than 1 MiB.
+/// bytes, an extent too many data runs or further attributes, or the table more than 1 MiB.
 pub fn encode_table(extents: &[Extent], image: &mut Vec<u8>) -> Result<(), ContentError> {
     let names = extents.iter().filter_map(|extent| extent.attributes.as_ref());
     if names.into_iter().any(|attributes| attributes.name.len() > MAX_NAME) {
@@ -213,8 +214,8 @@ fn encode_extent(extent: &Extent, out: &mut Vec<u8>) {
 /// The data of an assembled buffer and the extents they are made of, in their order
 /// (`docs/protocol.md §8.1, §8.2`). `buffer_bytes` is the negotiated data area.
 ///
-/// Each extent is within its bounds and all of them together are the data. How extents of different
-/// buffers go together is not seen here.
+/// Each extent is within its bounds and all of them together are the data. Extents of different
+/// buffers are not compared here.
 pub fn parse_image(image: &[u8], buffer_bytes: u32) -> Result<(&[u8], Vec<Extent>), ContentError> {
     let (rest, len) = image.split_last_chunk().ok_or(ParseError::Truncated)?;
     let table_bytes = u32::from_be_bytes(*len) as usize;
@@ -231,7 +232,7 @@ pub fn parse_image(image: &[u8], buffer_bytes: u32) -> Result<(&[u8], Vec<Extent
         holes += u64::from(extent.length - extent.data_bytes());
         extents.push(extent);
     }
-    // They cost nothing to send, and to hash as much as data do.
+    // Holes cost nothing to send, and as much to hash as data.
     if holes > MAX_HOLES_BYTES {
         return Err(ParseError::Field("holes").into());
     }
@@ -312,8 +313,8 @@ fn parse_attributes(reader: &mut Reader<'_>, more: bool) -> Result<Attributes, P
     Ok(Attributes { mode, mtime_seconds, mtime_nanos, name, more })
 }
 
-/// Whether a receiver may look at this name at all; `Err` says why not
-/// (`docs/protocol.md §8.4`). What depends on other names or on the disk is not known here.
+/// Whether a receiver may use this name; `Err` has the reason against it (`docs/protocol.md §8.4`).
+/// Other names and the disk are not checked here.
 pub fn check_name(name: &[u8]) -> Result<(), &'static str> {
     if name.is_empty() {
         return Err("the name is empty");
@@ -342,7 +343,7 @@ pub fn check_name(name: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Makes the digest of a transfer of those of its files (`docs/protocol.md §8.3`).
+/// Computes the digest of a transfer from those of its files (`docs/protocol.md §8.3`).
 #[derive(Clone, Debug, Default)]
 pub struct TransferDigest(blake3::Hasher);
 
@@ -352,10 +353,10 @@ impl TransferDigest {
         Self::default()
     }
 
-    /// Takes in a file: its number, kind, length in bytes, BLAKE3 of its content, and name. Files
-    /// must come in the order of their numbers, or the digest is another one.
+    /// Adds a file: its number, kind, length in bytes, BLAKE3 of its content, and name. Files must
+    /// be added in the order of their numbers, or the digest differs.
     pub fn add(&mut self, file: u64, kind: Kind, length: u64, digest: &[u8; 32], name: &[u8]) {
-        // Longer names are never sent; should one come, its bytes are taken in all the same.
+        // Longer names are never sent; if one comes, its bytes count all the same.
         let name_len = u16::try_from(name.len()).unwrap_or(u16::MAX);
         self.0
             .update(&file.to_be_bytes())

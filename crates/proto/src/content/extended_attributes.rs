@@ -1,5 +1,5 @@
-//! What a sender tells of a file beyond its mode and time, if it was asked to: whose it is, and its
-//! extended attributes (`docs/protocol.md §8.2`).
+//! Attributes of a file beyond mode and time, sent on request: its owner, and its extended
+//! attributes (`docs/protocol.md §8.2`).
 
 use crate::wire::sealed::{ParseError, Reader};
 
@@ -8,7 +8,7 @@ const XATTR: u8 = 2;
 /// Bytes before the value of an item: its type and its length.
 const ITEM_BYTES: usize = 3;
 
-/// Whose a file is. Names count before numbers where they are known.
+/// The owner of a file. Names count before numbers where they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
     /// The user's number.
@@ -21,22 +21,22 @@ pub struct Owner {
     pub group: Vec<u8>,
 }
 
-/// Attributes beyond mode and time; at most 65,535 bytes of them can be told.
+/// Attributes beyond mode and time; at most 65,535 bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct More {
-    /// Whose it is.
+    /// The owner.
     pub owner: Option<Owner>,
     /// Extended attributes: names, at most 255 bytes each, and values.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl More {
-    /// Whether there is nothing to tell.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.owner.is_none() && self.xattrs.is_empty()
     }
 
-    /// Bytes that it takes in a table; none if there is nothing to tell.
+    /// Bytes that they take in a table; none if there are none.
     pub fn encoded_len(&self) -> usize {
         if self.is_empty() {
             return 0;
@@ -47,7 +47,7 @@ impl More {
         2 + owner + self.xattrs.iter().map(xattr).sum::<usize>()
     }
 
-    /// Appends it, if there is anything. The caller has seen that it is not too long.
+    /// Appends them, if there are any. The caller has checked the length.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         if self.is_empty() {
             return;
@@ -69,7 +69,7 @@ impl More {
         }
     }
 
-    /// Items of other types are passed over.
+    /// Items of other types are skipped.
     pub(super) fn parse(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
         const WRONG: ParseError = ParseError::Field("further attributes");
         let len = usize::from(reader.u16()?);

@@ -1,5 +1,5 @@
-//! Where an image belongs among all of a transfer that goes over several lanes
-//! (`docs/protocol.md §8.10`).
+//! The position of a buffer image in a transfer over several lanes: its data sequence number (RFC
+//! 8684 §3.3, `docs/protocol.md §8.10`).
 
 use std::collections::BTreeSet;
 
@@ -7,22 +7,22 @@ use crate::buffer::Buffer;
 use crate::limits::MAX_AHEAD;
 use crate::units::BufferNumber;
 
-/// Bytes that tell it, behind an image.
+/// Bytes of the position, behind an image.
 pub const PLACE_BYTES: usize = 8;
-/// Bit: it is the last of all.
+/// Bit: it is the last image.
 const LAST: u64 = 1 << 63;
 
-/// The place of an image, from 1.
+/// The position of an image, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// It.
+    /// The number.
     pub number: BufferNumber,
     /// Whether no image has a higher one.
     pub last: bool,
 }
 
 impl Place {
-    /// Puts it behind the image in `buffer`. False if there is no room for it.
+    /// Appends it to the image in `buffer`. False if there is no room for it.
     #[must_use]
     pub fn put(self, buffer: &mut Buffer) -> bool {
         let word = (self.number.0 & !LAST) | if self.last { LAST } else { 0 };
@@ -33,7 +33,7 @@ impl Place {
         true
     }
 
-    /// Takes it off the image in `buffer`; `None` if there is none.
+    /// Removes it from the image in `buffer`; `None` if there is none.
     #[must_use]
     pub fn take(buffer: &mut Buffer) -> Option<Self> {
         let place = Self::of(buffer)?;
@@ -41,7 +41,7 @@ impl Place {
         Some(place)
     }
 
-    /// The one behind the image in `buffer`.
+    /// The position behind the image in `buffer`.
     #[must_use]
     pub fn of(buffer: &Buffer) -> Option<Self> {
         let word = u64::from_be_bytes(*buffer.filled().last_chunk::<PLACE_BYTES>()?);
@@ -50,7 +50,7 @@ impl Place {
     }
 }
 
-/// Which images are here.
+/// The images that have arrived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
     /// All up to this one.
@@ -60,14 +60,15 @@ pub struct Places {
     last: Option<u64>,
 }
 
-/// What no sender says: two ends, something behind the end, or places far from all others.
+/// Positions that no correct sender sends: two ends, one beyond the end, or one far from all
+/// others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("images have places that they cannot have")]
 pub struct OutOfPlace;
 
 impl Places {
-    /// An image is here. Whether it is new: over a lane that is lost it may have come, although the
-    /// sender did not hear of it.
+    /// An image arrived. Returns whether it is new: it may have arrived before over a lane that was
+    /// lost before its acknowledgement.
     pub fn add(&mut self, place: Place) -> Result<bool, OutOfPlace> {
         let number = place.number.0;
         let highest = self.beyond.last().copied().unwrap_or(self.through);
@@ -88,7 +89,7 @@ impl Places {
         Ok(true)
     }
 
-    /// Whether all are here.
+    /// Whether all have arrived.
     pub fn is_whole(&self) -> bool {
         self.last == Some(self.through)
     }

@@ -18,9 +18,9 @@ pub struct FileRange {
 }
 
 impl FileRange {
-    /// Whether it is one: a power of two of bytes, from 1,024, that begins at a multiple of
-    /// itself; or what is left of the file behind such ranges, and no longer than they are. The
-    /// whole of a file is no range of it.
+    /// Whether it is valid: a power of two of bytes, from 1,024, that begins at a multiple of
+    /// itself; or the rest of the file behind such ranges, and no longer than they are. The whole
+    /// file is not a valid range.
     pub fn is_good(self) -> bool {
         let Self { offset, length, total } = self;
         let Some(end) = offset.checked_add(length) else { return false };

@@ -1,4 +1,4 @@
-//! Images and names, as they are and as they must not be.
+//! Valid and invalid images and names.
 
 use super::*;
 use proptest::collection::vec;
@@ -137,7 +137,7 @@ fn further_attributes_are_read_strictly() {
     more.encode(&mut bytes);
     assert_eq!(bytes.len(), more.encoded_len());
     assert_eq!(read(&bytes), Ok(more));
-    // A type that is not known is passed over; a second owner and a nameless value are none.
+    // An unknown type is skipped; a second owner and a value without a name are errors.
     assert_eq!(read(&[0, 4, 9, 0, 1, 7]), Ok(More::default()));
     assert!(read(&[0, 4, 2, 0, 1, 0]).is_err());
     assert!(read(&[0, 5, 2, 0, 2, 1, 0]).is_err());
@@ -181,7 +181,7 @@ fn names_that_could_harm_are_refused() {
     for good in ["a", "a/b.c", "...", "..a/a..", "größer 文", &part, &name] {
         assert_eq!(check_name(good.as_bytes()), Ok(()), "{good:?}");
     }
-    // Files have such names; whoever shows them to people escapes them.
+    // Files have such names; output to people must escape them.
     for odd in [&[0xff, 0x80][..], b"a\nb", b"\x1b[2J", b"\x7f"] {
         assert_eq!(check_name(odd), Ok(()));
     }

@@ -29,7 +29,7 @@ const COOKIE_PERIOD: Duration = Duration::from_secs(120);
 pub struct MacKey(Zeroizing<[u8; 32]>);
 
 impl MacKey {
-    /// The key that all who hold `secret` have (`docs/protocol.md §3.2`).
+    /// The key that follows from `secret` (`docs/protocol.md §3.2`).
     pub fn from_secret(secret: &Secret) -> Self {
         Self(blake3::derive_key("netblt 9 open mac", &secret.0).into())
     }
@@ -40,13 +40,13 @@ impl MacKey {
         Self(blake3::derive_key("netblt 9 open mac of keys", both).into())
     }
 
-    /// A key that nobody else has, for a check that fails in the same time as any other.
+    /// A random key, for a check that fails in the same time as any other.
     pub(crate) fn decoy(entropy: [u8; 32]) -> Self {
         Self(entropy.into())
     }
 
-    /// The MAC over `parts`, one after the other (`docs/protocol.md §3.2`). Where one part ends
-    /// is not told from where the next begins; all parts but the last need fixed lengths.
+    /// The MAC over the concatenation of `parts` (`docs/protocol.md §3.2`). All parts but the last
+    /// need fixed lengths, since their borders are not encoded.
     pub fn mac(&self, parts: &[&[u8]]) -> [u8; MAC_BYTES] {
         let hash = keyed(&self.0, parts);
         let mut mac = [0; MAC_BYTES];
@@ -107,7 +107,7 @@ impl CookieJar {
         })
     }
 
-    /// A number for whatever these bytes name, which nobody else can guess.
+    /// A keyed hash of `bytes` as a number, which an attacker cannot predict.
     pub(crate) fn place(&self, bytes: &[u8]) -> u64 {
         // No cookie is made of so few bytes.
         let hash = keyed(&self.key, &[b"place", bytes]);

@@ -1,9 +1,9 @@
-//! What makes the `sealed` wire secret and authentic (`docs/protocol.md §3.2, §4, §5`).
+//! The cryptography of the `sealed` wire (`docs/protocol.md §3.2, §4, §5`).
 //!
-//! [`mac`] decides cheaply who may start a handshake, [`noise`] makes two fresh keys of the shared
-//! secret or of static [`keys`], and [`aead`] seals and opens every packet after that; [`stem`]
-//! makes keys of keys for branches and lanes. [`replay`] is the memory which numbers have come.
-//! Nothing here draws entropy or reads a clock: both are handed in.
+//! [`mac`] cheaply checks who may start a handshake. [`noise`] makes two fresh keys from the shared
+//! secret or from [`static_keys`]. [`aead`] seals and opens every packet after that, and
+//! [`exporter`] derives keys for branches and lanes. [`replay`] is the anti-replay window. Nothing
+//! here draws entropy or reads a clock: both are arguments.
 
 pub mod aead;
 pub mod cipher;
@@ -27,7 +27,7 @@ pub enum Rejected {
     /// A packet with this number was opened before (`docs/protocol.md §5.5`).
     #[error("packet number was seen before")]
     Replayed,
-    /// So far below the highest number that nobody remembers it (`docs/protocol.md §5.5`).
+    /// Below the replay window (`docs/protocol.md §5.5`).
     #[error("packet number is below the replay window")]
     TooOld,
     /// Neither the previous, the current nor the next epoch (`docs/protocol.md §5.2`).
@@ -46,7 +46,7 @@ mod tests {
 
     use crate::crypto::secret::Secret;
 
-    /// Plain arrays of bytes need no drop: that these do is what wipes them.
+    /// Plain arrays of bytes need no drop: a drop shows that these are wiped.
     #[test]
     fn whatever_holds_a_key_does_something_when_it_goes() {
         assert!(needs_drop::<Secret>());

@@ -26,12 +26,12 @@ pub const MESSAGE_OVERHEAD_BYTES: usize = 32 + 16;
 /// How much longer message 1 is when it brings a static key: that key and its tag.
 pub const STATIC_KEY_BYTES: usize = 32 + 16;
 
-/// What an end proves itself by (`docs/protocol.md §4.1, §4.8`).
+/// The credentials of a handshake (`docs/protocol.md §4.1, §4.8`).
 #[derive(Clone, Copy, Debug)]
 pub enum Means<'a> {
-    /// That it holds this, as its peer does.
+    /// A secret that both ends hold.
     Secret(&'a Secret),
-    /// That `own` is its own, to the owner of `peer` and nobody else.
+    /// Static keys: the end proves that it owns `own`, to the owner of `peer` only.
     Keys {
         /// The end's own key.
         own: &'a StaticKey,
@@ -112,7 +112,7 @@ impl Initiator {
 
     /// Reads message 2 and returns its payload and the keys (`docs/protocol.md §4.1`).
     ///
-    /// A message that fails changes nothing: somebody on the path may forge any number of them,
+    /// A message that fails changes nothing: an attacker on the path may forge any number of them,
     /// and the true one is still accepted. After that one, every further message fails.
     pub fn finish(&mut self, message2: &[u8]) -> Result<(Vec<u8>, SplitKeys), HandshakeFailed> {
         let payload = read(&mut self.0, message2)?;
@@ -127,8 +127,8 @@ pub struct Responder(HandshakeState);
 /// Reads message 1 and returns its payload (`docs/protocol.md §4.1`). With keys it fails unless the
 /// key that the message brings is the peer's.
 ///
-/// What it says then is the owner's of that key or of this end's: who stole this one can write it,
-/// but not go on from message 2 (`docs/protocol.md §4.8`).
+/// The payload then comes from the owner of that key or of this end's: an attacker who stole this
+/// end's key can write message 1, but not continue after message 2 (`docs/protocol.md §4.8`).
 pub fn respond<'a>(
     means: impl Into<Means<'a>>,
     prologue: &[u8],
@@ -165,7 +165,7 @@ impl Responder {
     /// Makes message 2, which goes into RESPONSE and its retries unchanged, and the keys
     /// (`docs/protocol.md §4.1`). Fails only if `payload` is longer than a Noise message.
     ///
-    /// Once for each [`respond`]: two payloads sealed under one ephemeral key would betray both.
+    /// Once for each [`respond`]: two payloads sealed under one ephemeral key would reveal both.
     pub fn finish(mut self, payload2: &[u8]) -> Result<(Vec<u8>, SplitKeys), HandshakeFailed> {
         let message = write(&mut self.0, payload2)?;
         Ok((message, split(&mut self.0)))

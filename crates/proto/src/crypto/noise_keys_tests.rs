@@ -96,8 +96,8 @@ fn a_key_that_is_none_calls_nobody() {
     assert!(respond(keys(&server, 20), PROLOGUE, [3; 32], &message1).is_err());
 }
 
-/// The static key of a thief who has the private key 21 and says that he is the owner of 20: he
-/// computes what the two have in common from the other side.
+/// The static key of an attacker that has the private key 21 and claims to own 20: it computes
+/// their shared secret from the other side.
 struct Stolen(Curve);
 
 impl Dh for Stolen {
@@ -131,7 +131,8 @@ impl Dh for Stolen {
     }
 
     fn dh(&self, public: &[u8], out: &mut [u8]) -> Result<(), snow::Error> {
-        // With the server he knows it; with the server's ephemeral key he can only guess.
+        // It knows the secret shared with the server, but can only guess that with the server's
+        // ephemeral key.
         let (client, server) = (key(20).public().0, key(21).public().0);
         self.0.dh(if public.starts_with(&server) { &client } else { public }, out)
     }
@@ -161,7 +162,7 @@ impl CryptoResolver for Thief {
     }
 }
 
-/// Key compromise impersonation: message 1 is believed, and that is all. What counts is said under
+/// Key compromise impersonation: message 1 is accepted, and nothing more. All else is sent under
 /// the keys that follow from message 2.
 #[test]
 fn who_stole_the_servers_key_opens_nothing_as_a_client() {

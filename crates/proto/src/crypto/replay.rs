@@ -1,7 +1,8 @@
-//! Which packet numbers have come (`docs/protocol.md §5.5`).
+//! The anti-replay window: packet numbers that have arrived (`docs/protocol.md §5.5`, RFC 4303
+//! §3.4.3).
 //!
-//! A ring of bits, one for each of the 2^17 numbers up to the highest one marked. It must be told
-//! only of packets that authenticated: a forged number would otherwise push the window past the
+//! A ring of bits, one for each of the 2^17 numbers up to the highest one marked. Only numbers of
+//! authenticated packets may be marked: a forged number would otherwise push the window past the
 //! true ones and close the connection to them.
 
 use super::Rejected;
@@ -16,7 +17,7 @@ const WORDS: usize = (WINDOW_NUMBERS / 64) as usize;
 /// The replay window of one direction (`docs/protocol.md §5.5`). Holds 16 KiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayWindow {
-    /// Bit `number % WINDOW_NUMBERS` tells of `number`, for the numbers in the window.
+    /// Bit `number % WINDOW_NUMBERS` is that of `number`, for the numbers in the window.
     seen: Box<[u64]>,
     highest: Option<u64>,
 }
@@ -51,8 +52,8 @@ impl ReplayWindow {
         if self.seen[word] & bit != 0 { Err(Rejected::Replayed) } else { Ok(()) }
     }
 
-    /// Remembers a number whose packet has authenticated (`docs/protocol.md §5.5`). One below
-    /// the window is remembered already, as too old.
+    /// Marks a number whose packet has authenticated (`docs/protocol.md §5.5`). One below the
+    /// window counts as marked already.
     pub fn mark(&mut self, number: PacketNumber) {
         let number = number.0;
         match self.highest {
@@ -71,7 +72,7 @@ impl ReplayWindow {
         self.seen[word] |= bit;
     }
 
-    /// Clears the bits of `first ..= last`, which still tell of numbers one ring earlier.
+    /// Clears the bits of `first ..= last`, which still belong to numbers one ring earlier.
     fn forget(&mut self, first: u64, last: u64) {
         if last - first >= WINDOW_NUMBERS - 1 {
             self.seen.fill(0);
@@ -91,7 +92,7 @@ impl ReplayWindow {
     }
 }
 
-/// The word and the bit that tell of `number`.
+/// The word and the bit of `number`.
 fn place(number: u64) -> (usize, u64) {
     (((number % WINDOW_NUMBERS) / 64) as usize, 1 << (number % 64))
 }
@@ -110,7 +111,7 @@ mod tests {
         window.check(PacketNumber(number))
     }
 
-    /// The window as §5.5 tells it, with all the memory in the world.
+    /// The window of §5.5 with unbounded memory.
     #[derive(Default)]
     struct Model(BTreeSet<u64>);
 

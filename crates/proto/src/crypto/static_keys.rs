@@ -1,5 +1,5 @@
-//! Static keys: X25519 pairs by which ends know each other for longer than a connection
-//! (`docs/protocol.md §4.8`).
+//! Static keys: X25519 pairs that identify ends for longer than a connection (`docs/protocol.md
+//! §4.8`).
 //!
 //! The curve is AWS-LC's, in constant time; private keys are wiped when they go.
 
@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 /// Bytes of a public key, and of a private one.
 pub const KEY_BYTES: usize = 32;
 
-/// What everybody may know of a static key: 32 bytes of X25519 (RFC 7748).
+/// The public half of a static key: 32 bytes of X25519 (RFC 7748).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey(pub [u8; KEY_BYTES]);
 
@@ -22,7 +22,7 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// A public key with which every private one agrees on the same: it has no owner, and is none.
+/// A public key of low order, with which every private key gives the same result: it is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is a number with which everybody agrees on the same, not a key")]
 pub struct NoKey;
@@ -35,25 +35,24 @@ pub struct StaticKey {
 }
 
 impl StaticKey {
-    /// The key whose private half is this. Any 32 bytes are one, if nobody can guess them.
+    /// The key with this private half. Any 32 unpredictable bytes are one.
     pub fn from_bytes(private: [u8; KEY_BYTES]) -> Self {
         let private = Zeroizing::new(private);
         let public = public_of(&private);
         Self { private, public }
     }
 
-    /// The half that everybody may know.
+    /// The public half.
     pub fn public(&self) -> PublicKey {
         self.public
     }
 
-    /// The half that nobody else may know, to be kept somewhere.
+    /// The private half, for storage.
     pub fn private(&self) -> &[u8; KEY_BYTES] {
         &self.private
     }
 
-    /// What it has in common with the key whose public half is `peer`: both owners, and nobody
-    /// else, can compute it.
+    /// The Diffie-Hellman secret shared with the owner of `peer`: only both owners can compute it.
     pub(super) fn shared_with(
         &self,
         peer: &PublicKey,
@@ -87,7 +86,7 @@ pub(super) fn public_of(private: &[u8; KEY_BYTES]) -> PublicKey {
     PublicKey(public)
 }
 
-/// What a private key and a public one agree on; nothing if that would be zeros.
+/// The shared secret of a private and a public key; an error if it would be zero.
 pub(super) fn shared(
     private: &[u8; KEY_BYTES],
     public: &[u8; KEY_BYTES],

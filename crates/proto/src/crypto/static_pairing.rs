@@ -1,8 +1,8 @@
-//! What two static keys have in common, computed once: by what an OPEN is found to be the other
-//! one's, and the key of its MAC (`docs/protocol.md §4.8`).
+//! The pairing of two static keys, computed once from their static-static shared secret: the key id
+//! by which an OPEN is assigned to a client, and the key of its MAC (`docs/protocol.md §4.8`).
 //!
-//! Both come from what only the two owners can compute. So nobody can choose a key that shares its
-//! id with another one's, nor tell from an id whose it is.
+//! Only the two owners can compute both. So an attacker can neither choose a key with the id of
+//! another pair, nor find the owner of an id.
 
 use std::fmt;
 
@@ -14,11 +14,11 @@ use super::static_keys::{KEY_BYTES, NoKey, PublicKey, StaticKey};
 /// Bytes of a key id (`docs/protocol.md §4.8`).
 pub const KEY_ID_BYTES: usize = 8;
 
-/// By what a passive end finds the key of whoever calls (`docs/protocol.md §4.8`).
+/// The id by which a passive end finds the active end's key (`docs/protocol.md §4.8`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyId(pub [u8; KEY_ID_BYTES]);
 
-/// What an end knows of another one whose public key it holds.
+/// The pairing of an end's key with another end's public key.
 #[derive(Clone)]
 pub struct Bond {
     peer: PublicKey,
@@ -27,12 +27,12 @@ pub struct Bond {
 }
 
 impl Bond {
-    /// Of an active end with the passive one whose key is `server`.
+    /// The pairing of an active end with the passive end whose key is `server`.
     pub fn with_server(own: &StaticKey, server: PublicKey) -> Result<Self, NoKey> {
         Self::between(own, server, [own.public(), server])
     }
 
-    /// Of a passive end with an active one whose key is `client`.
+    /// The pairing of a passive end with the active end whose key is `client`.
     pub fn with_client(own: &StaticKey, client: PublicKey) -> Result<Self, NoKey> {
         Self::between(own, client, [client, own.public()])
     }
@@ -56,12 +56,12 @@ impl Bond {
         self.peer
     }
 
-    /// By what the passive end finds this.
+    /// The id by which the passive end finds this pairing.
     pub fn id(&self) -> KeyId {
         self.id
     }
 
-    /// The key of OPENs between the two.
+    /// The MAC key of OPENs between the two.
     pub fn mac_key(&self) -> &MacKey {
         &self.mac_key
     }

@@ -1,5 +1,5 @@
-//! What is missing, said as a whole when the sender has sent all it has to: RBUDP's bitmap and
-//! FOBS's answer at the end of a chunk.
+//! Bitmaps of all missing packets, once the sender has sent everything: RBUDP's, and FOBS's at the
+//! end of a chunk.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -13,25 +13,25 @@ use crate::wire::packet::IndexRange;
 /// The round trip assumed before one was measured.
 const ASSUMED_RTT: Duration = Duration::from_millis(100);
 
-/// Asks for everything at once, and for nothing before.
+/// Requests all missing packets at once, and none before.
 #[derive(Debug)]
 pub(super) struct Bitmaps {
     /// Granted and not complete.
     open: BTreeSet<BufferNumber>,
-    /// To be asked for, and since when.
+    /// Buffers to request, and since when.
     wanted: VecDeque<BufferNumber>,
     since: Instant,
-    /// The newest question, and when it was asked.
+    /// The newest request, and its time.
     asked: Option<(ControlSeq, Instant)>,
-    /// So many buffers are a chunk, whose sender repeats packets when it has sent it all.
+    /// Buffers in a chunk; the sender repeats packets when it has sent all of it.
     chunk: Option<u64>,
     top: Top,
     rtt: Option<Duration>,
 }
 
 impl Bitmaps {
-    /// Asked for when the sender says that it has sent all; and, where there are chunks, when it
-    /// shows that it has sent all of one.
+    /// Requests when the sender reports that it has sent everything; and, with chunks, when it has
+    /// evidently sent all of one.
     pub(super) fn new(chunk: Option<u64>) -> Self {
         Self {
             open: BTreeSet::new(),
@@ -51,7 +51,7 @@ impl Bitmaps {
         }
     }
 
-    /// The last buffer of the chunk that the furthest packet belongs to.
+    /// The last buffer of the chunk of the highest packet.
     fn chunk_end(&self) -> Option<BufferNumber> {
         let buffers = self.chunk?.max(1);
         let (next, index) = self.top.next();
@@ -59,8 +59,7 @@ impl Bitmaps {
         (reached > 0).then(|| BufferNumber((reached - 1) / buffers * buffers + buffers))
     }
 
-    /// The sender seems to be through with its chunk: what is missing of it is asked for, once a
-    /// round trip.
+    /// The sender seems to have sent its chunk: requests its missing packets, once per round trip.
     fn on_chunk_over(&mut self, now: Instant) {
         let rtt = self.rtt.unwrap_or(ASSUMED_RTT);
         let again = self.asked.is_none_or(|(_, at)| at + rtt + rtt / 4 <= now);
@@ -97,7 +96,7 @@ impl Recovery for Bitmaps {
     }
 
     fn on_drained(&mut self, now: Instant, ack: ControlSeq, through: BufferNumber) {
-        // What was asked for last must have been sent: the same word comes more than once.
+        // The last request must have been answered: the same NULL-ACK comes more than once.
         if self.asked.is_none_or(|(seq, _)| ack.reaches(seq)) {
             self.want(now, through);
         }
@@ -124,7 +123,8 @@ impl Recovery for Bitmaps {
                 false => left = true,
             });
             if left && asks.iter().any(|ask| ask.buffer != buffer) {
-                // As a whole in the next one; of a single buffer the first holes are enough.
+                // The whole buffer goes into the next one; of a single buffer the first holes are
+                // enough.
                 asks.retain(|ask| ask.buffer != buffer);
                 self.wanted.push_front(buffer);
                 return;

@@ -22,12 +22,12 @@ const BURST_PACKETS: u32 = 25;
 const TOLERATED: f64 = 0.01;
 /// States of the network, and rates in the table.
 const STATES: u64 = 10;
-/// The table's highest rate, of the slower card's, in per cent: an assumption. "FOBS asks for the
-/// local and remote network interface card speed which it uses to determine a maximum beginning
-/// rate" (review §3.2), and where nothing was lost and cards of 100 Mbit/s were told, it made 80.8
-/// with the waits between its chunks (review §4.3.1).
+/// The table's highest rate, as a percentage of the slower card's speed: an assumption. "FOBS asks
+/// for the local and remote network interface card speed which it uses to determine a maximum
+/// beginning rate" (review §3.2). With cards of 100 Mbit/s and no loss it reached 80.8 with the
+/// waits between its chunks (review §4.3.1).
 const TOP_PERCENT: u64 = 85;
-/// The slower card where nobody told it.
+/// The default speed of the slower card.
 const UNTOLD: Rate = Rate::from_bits_per_second(1_000_000_000);
 
 /// So many buffers are a chunk.

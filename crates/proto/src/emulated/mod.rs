@@ -1,9 +1,9 @@
-//! Other bulk protocols' rules on our wire (`docs/protocol.md §6.8`): each a rate law, a recovery
-//! law, and where it has them, an order of sending, a timer, and what it does while it waits.
+//! Emulation of other bulk protocols on the `sealed` wire (`docs/protocol.md §6.8`): each has a
+//! rate law and a loss detector, and some an order of sending, a timer, and an idle behaviour.
 //!
-//! These are re-creations of algorithms, from papers, published source and ORNL's review of them
-//! (F. Fowler et al., "UDP bulk transfer protocols", 2003: cited as "review"), not of programs or
-//! packets. Circuit breaker, pacing, bounds and the end are the machine's, as for every law.
+//! They emulate algorithms, from papers, published source and ORNL's review of them (F. Fowler et
+//! al., "UDP bulk transfer protocols", 2003: cited as "review"), not programs or packets. Circuit
+//! breaker, pacing, bounds and the close are the machine's, as for every law.
 //!
 //! `sabul`, `tsunami`, `fobs`, `rbudp` and `udt` are whole protocols. `bbr`,
 //! `window` and the laws beside it are TCP's, whose recovery is ours: it asks for what was
@@ -37,12 +37,13 @@ use crate::time::Instant;
 use crate::units::{Burst, Rate};
 use crate::wire_profile::Rules;
 
-/// What TCP control channels of the originals would have repeated: with no feedback for so long,
-/// and nothing left to send, what is outstanding counts as lost. SABUL's own is the same, EXP.
+/// Time without feedback, and with nothing left to send, after which outstanding data count as
+/// lost: the originals' TCP control channels would have repeated their messages. SABUL's EXP timer
+/// is the same.
 const ALL_LOST_AFTER: Duration = Duration::from_secs(1);
 
-/// The law of `policy`, whosever it is.
-/// Packets go to `peer` with so many bytes of `overhead`; the law is told what is remembered.
+/// Builds the rate law of `policy`. Packets go to `peer` with `overhead` bytes of headers; the law
+/// gets the saved rate of the path.
 pub(crate) fn build(
     config: &Config,
     policy: Policy,
@@ -61,9 +62,9 @@ pub(crate) fn build(
     law
 }
 
-/// The law of `policy` alone, for a simulator without connections: as of a `sealed` connection with
-/// IP packets of `packet_bytes` and a measured round trip of `rtt`, nothing else being agreed on
-/// and nothing remembered.
+/// The rate law of `policy` alone, for a simulator without connections: as on a `sealed` connection
+/// with IP packets of `packet_bytes` and a measured round trip of `rtt`, without negotiated limits
+/// or a saved rate.
 pub fn law(policy: Policy, packet_bytes: u32, rtt: Duration) -> Box<dyn RateControl> {
     const BUFFER_BYTES: u32 = 1 << 20;
     let overhead = 28;
@@ -117,7 +118,7 @@ fn recreate(recreation: &Recreation, negotiated: &Negotiated, overhead: u32) -> 
     Law { control, learns: true, ways: ways(recreation.protocol, packets) }
 }
 
-/// What `protocol` does besides its rate, with buffers of so many packets.
+/// The scheduling of `protocol`, with buffers of `packets_per_buffer`.
 fn ways(protocol: Protocol, packets_per_buffer: u32) -> Ways {
     let own = Ways { law: protocol.code(), ..Ways::OURS };
     let all_lost_after = Some(ALL_LOST_AFTER);
@@ -145,8 +146,8 @@ fn ways(protocol: Protocol, packets_per_buffer: u32) -> Ways {
     }
 }
 
-/// How a receiver finds what is missing where its sender follows the rules that `law` names. `None`
-/// where that is our own way: for ours, for TCP's laws, and for what is not known.
+/// The loss detector of a receiver whose sender emulates the protocol with the code `law`. `None`
+/// for the receiver's own: without emulation, with TCP's laws, and for unknown codes.
 pub(crate) fn recovery(law: u8, packets_per_buffer: u32) -> Option<Box<dyn Recovery>> {
     Some(match Protocol::from_code(law)? {
         Protocol::Sabul => Box::new(sabul::recovery()),
@@ -158,8 +159,8 @@ pub(crate) fn recovery(law: u8, packets_per_buffer: u32) -> Option<Box<dyn Recov
     })
 }
 
-/// A law below what the receiver has told, what its user told it at first, and what its client says
-/// now.
+/// A law under three ceilings: the receiver's offer, the configured one, and the client's at run
+/// time.
 #[derive(Debug)]
 struct Under {
     law: Box<dyn RateControl>,
@@ -234,7 +235,7 @@ impl RateControl for Under {
     }
 }
 
-/// So many microseconds, for a delay that is one.
+/// `us` microseconds as a duration.
 fn micros(us: f64) -> Duration {
     Duration::from_nanos((us * 1000.0).max(1.0) as u64)
 }

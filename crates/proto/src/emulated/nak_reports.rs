@@ -1,4 +1,4 @@
-//! Losses as SABUL and those after it find them: whatever was passed over is lost, at once.
+//! NAK reports of SABUL and its successors: every gap in the sequence is a loss, at once.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::wire::packet::IndexRange;
 /// The round trip assumed before one was measured.
 const ASSUMED_RTT: Duration = Duration::from_millis(100);
 
-/// How far the first pass was seen to have come.
+/// The highest position of the first pass that has arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Top {
-    /// The position after the furthest that arrived.
+    /// The position after the highest that arrived.
     next: (BufferNumber, u32),
 }
 
@@ -30,7 +30,7 @@ impl Top {
         self.next
     }
 
-    /// A packet arrived: everything that it passed over goes to `each`, one range a buffer.
+    /// A packet arrived: calls `each` for the gap before it, one range per buffer.
     pub(super) fn pass(&mut self, arrival: &Arrival, mut each: impl FnMut(Ask)) {
         let (buffer, index) = (arrival.buffer, arrival.index.0);
         let (before, from) = self.next;
@@ -50,44 +50,44 @@ impl Top {
         };
     }
 
-    /// `buffer` will come once more from its beginning.
+    /// `buffer` restarts.
     pub(super) fn renew(&mut self, buffer: BufferNumber) {
         self.next = self.next.min((buffer, 0));
     }
 }
 
-/// Something that was told, and is still missing as far as is known.
+/// A reported loss that is still missing.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     ask: Ask,
     at: Instant,
-    /// How often.
+    /// How often it was reported.
     times: u32,
 }
 
-/// Tells every loss at once, and again on a clock while it is missing.
+/// Reports every loss at once, and again at an interval while it is missing.
 #[derive(Debug)]
 pub(super) struct Reports {
     top: Top,
-    /// Found and not told yet, and since when.
+    /// Losses not reported yet, and since when.
     found: VecDeque<Ask>,
     since: Instant,
     told: VecDeque<Told>,
-    /// The clock, with so many round trips more, and when it is due; it stands while nothing is
+    /// The interval, `trips` round trips longer, and when it is due; stopped while nothing is
     /// missing.
     every: Duration,
     trips: u32,
     due: Option<Instant>,
-    /// After how many round trips more a loss is told again each time that it was.
+    /// Round trips by which the interval of a loss grows with each report.
     growth: u32,
-    /// And after half a round trip more in any case.
+    /// Whether half a round trip is added.
     patient: bool,
     rtt: Option<Duration>,
     expiries: u64,
 }
 
 impl Reports {
-    /// Each loss told is looked at `every` so often, and told again a round trip later.
+    /// Checks reported losses at this interval, and reports each again after a round trip.
     pub(super) fn every(every: Duration) -> Self {
         Self {
             top: Top::default(),
@@ -104,17 +104,17 @@ impl Reports {
         }
     }
 
-    /// And half a round trip more than that.
+    /// Adds half a round trip to that.
     pub(super) fn patient(self) -> Self {
         Self { patient: true, ..self }
     }
 
-    /// And looked at `trips` round trips later.
+    /// Adds `trips` round trips to the interval.
     pub(super) fn and_trips(self, trips: u32) -> Self {
         Self { trips, ..self }
     }
 
-    /// And each time `trips` round trips later than the time before.
+    /// Adds `trips` round trips with each report of a loss.
     pub(super) fn growing(self, trips: u32) -> Self {
         Self { growth: trips, ..self }
     }
@@ -123,7 +123,7 @@ impl Reports {
         self.every + self.rtt.unwrap_or(ASSUMED_RTT) * self.trips
     }
 
-    /// Asks for the holes of `told`; what finds no room comes back.
+    /// Requests the holes of `ask`; returns the part without room.
     fn tell(
         &mut self,
         now: Instant,
@@ -145,7 +145,8 @@ impl Reports {
         left.map(|start| Ask { range: IndexRange { start, ..ask.range }, ..ask })
     }
 
-    /// The clock: what was told long enough ago and is still missing is told again.
+    /// The interval is over: reports again each loss that is still missing and was reported long
+    /// enough ago.
     fn tabulate(&mut self, now: Instant, holes: &dyn Holes, asks: &mut Vec<Ask>) {
         let rtt = self.rtt.unwrap_or(ASSUMED_RTT);
         let more = if self.patient { rtt / 2 } else { Duration::ZERO };

@@ -9,7 +9,7 @@ use crate::rate::{Belief, Pacing, RateControl, Sample, burst_for};
 use crate::time::Instant;
 use crate::units::{Burst, Rate};
 
-/// Where no rate was stated: the network of its time.
+/// The default rate: the network of its time.
 const UNSTATED: Rate = Rate::from_bits_per_second(1_000_000_000);
 
 /// The rate law: none. "QUANTA, as shipped, does not adjust the rate even if there are losses!"

@@ -1,4 +1,5 @@
-//! SABUL: an inter-packet delay that a clock of 200 ms moves, and losses told at once and again.
+//! SABUL: an inter-packet delay that a timer of 200 ms adjusts, and losses reported at once and
+//! again.
 //!
 //! Sources: the review, and SABUL's own (University of Illinois, sender.cpp of March 2003 and
 //! recver.cpp of January 2003), where the law that the review describes stands beside the one that
@@ -28,9 +29,9 @@ const WEIGHT: f64 = 0.1;
 /// "a tabulation of lost packets is also sent every 20ms" (review §6).
 const TABULATION: Duration = Duration::from_millis(20);
 
-/// How often a loss is told: at once, and in the tabulation that follows. On SABUL's TCP both
-/// reached the sender together, which sent the packet once and counted it twice; here it is told
-/// once, and counted as often.
+/// How often a loss is reported: at once, and in the next tabulation. Over SABUL's TCP both reached
+/// the sender together, which sent the packet once and counted it twice; here it is reported once,
+/// and counted twice.
 const TOLD: u64 = 2;
 
 /// The rate law.
@@ -39,7 +40,7 @@ pub(super) struct Sabul {
     packet: u32,
     delay_us: f64,
     history: f64,
-    /// Since the last SYN: packets sent, resends too, and losses told.
+    /// Since the last SYN: packets sent, resends too, and losses reported.
     sent: u64,
     lost: u64,
     /// When the next SYN is due; none before anything was sent.
@@ -133,7 +134,7 @@ impl RateControl for Sabul {
 }
 
 /// "The SABUL client reports any missing packets immediately as well as periodically every 20ms"
-/// (review §6): what was told less than a round trip ago is left out of a tabulation
+/// (review §6): a loss reported less than a round trip ago is left out of a tabulation
 /// (`getLossArray` with `m_iRTT` in recver.cpp, which was measured with TCP's handshake in it).
 pub(super) fn recovery() -> Reports {
     Reports::every(TABULATION).patient()

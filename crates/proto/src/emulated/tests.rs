@@ -213,7 +213,7 @@ fn udt_has_a_clock_of_10_ms_and_an_eighth_for_a_loss() {
     let before = rate(&udt);
     udt.on_resend(ms(401), 1);
     near(rate(&udt), before / 1.125, 1e-4, "another congestion");
-    // Told what the link carries, it does not take the little that it got so far for all there is.
+    // With a configured capacity it does not take the low rate so far for all there is.
     let told = Rate::from_bits_per_second(1_200_000_000);
     let mut udt = Udt::new(PACKET, Some(RTT), Some(told));
     udt.on_data_sent(ms(0), 16);
@@ -243,13 +243,12 @@ fn sabul_moves_its_delay_every_200_ms_by_history_against_a_thousandth() {
     assert_eq!((delay(&sabul), sabul.pacing().burst.packets), (10.0, 1));
     sabul.on_data_sent(ms(5), 1000);
     assert_eq!(sabul.next_timeout(), Some(ms(205)));
-    // A quarter is told, and told again: the history is 0.45, and the delay grows by 4.49 % and
-    // 0.5 us.
+    // A quarter is reported twice: the history is 0.45, and the delay grows by 4.49 % and 0.5 us.
     sabul.on_resend(ms(100), 250);
     sabul.on_timeout(ms(205));
     near(delay(&sabul), 10.0 * 1.0449 + 0.5, 1e-4, "above");
     assert_eq!(sabul.next_timeout(), Some(ms(405)));
-    // More told than sent counts as all: 0.045 + 0.9.
+    // More reported than sent counts as all: 0.045 + 0.9.
     sabul.on_data_sent(ms(300), 10);
     sabul.on_resend(ms(300), 800);
     sabul.on_timeout(ms(405));
@@ -266,7 +265,7 @@ fn sabul_moves_its_delay_every_200_ms_by_history_against_a_thousandth() {
     assert_eq!(sabul::FIRST_DELAY_US, sabul::DELAY_BOUNDS_US.0);
 }
 
-/// Larger packets are as many bytes a second, and in flight, once some were told of.
+/// Larger packets mean as many bytes per second, and in flight, once some were reported.
 #[test]
 fn what_is_counted_in_packets_stays_as_many_bytes() {
     let rtt = Some(Duration::from_millis(40));
@@ -441,7 +440,7 @@ fn sabul_tells_a_loss_at_once_and_again_on_a_clock_of_20_ms() {
         }
     }
     assert_eq!(again, [(121, 2)], "on the clock, a round trip and a half later");
-    // What came meanwhile is told no more.
+    // Packets that arrived meanwhile are not reported again.
     let missing = Missing([(1, 2)].into());
     assert_eq!(asked(&mut sabul, ms(241), &missing), [(1, 2)]);
 }
@@ -496,7 +495,7 @@ fn rbudp_says_what_is_missing_when_the_blast_is_over_and_not_before() {
     assert_eq!(asked(&mut rbudp, ms(5000), &missing), []);
     rbudp.on_drained(ms(6000), ControlSeq(1), BufferNumber(3));
     assert_eq!(asked(&mut rbudp, ms(6000), &missing), [(1, 1), (2, 0), (2, 999)]);
-    // The same word again says nothing new; that of one who has the bitmap does.
+    // The same NULL-ACK again has no effect; one that acknowledges the bitmap has.
     rbudp.on_drained(ms(6010), ControlSeq(1), BufferNumber(3));
     assert_eq!(asked(&mut rbudp, ms(6010), &missing), []);
     rbudp.on_drained(ms(6200), ControlSeq(12), BufferNumber(3));

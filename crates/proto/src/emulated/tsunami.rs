@@ -65,8 +65,8 @@ impl Tsunami {
         self.target.time_for(u64::from(self.packet)).as_nanos() as f64 / 1000.0
     }
 
-    /// A REQUEST_ERROR_RATE, as the receiver would have made it: ours tells what arrived, and what
-    /// it asked for was heard.
+    /// A REQUEST_ERROR_RATE as the receiver would have made it, from the reported arrivals and the
+    /// received requests.
     pub(super) fn on_error_rate(&mut self, requests: u64, arrived: u64) {
         let share = requests as f64 / (1 + requests + arrived) as f64;
         self.error = HISTORY * self.error + (1.0 - HISTORY) * REQUESTS_WEIGH * share;

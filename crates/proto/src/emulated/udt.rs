@@ -1,11 +1,11 @@
 //! UDT: every 10 ms without loss the rate grows by what the decade of spare bandwidth says; a loss
 //! makes the delay an eighth longer; and a window of what arrives in a round trip.
 //!
-//! Source: Y. Gu, draft-gg-udt-03 (2010), its native control algorithm; the law is the paper's
-//! (Y. Gu, X. Hong, R. Grossman, "Experiences in Design and Implementation of a High Performance
-//! Transport Protocol", SC 2004). Two things the wire does not carry: packet pairs, in whose place
-//! stands the rate that the user told, or the greatest at which a flight arrived; and which packet
-//! a NAK names, in whose place a round trip tells one congestion from the next.
+//! Source: Y. Gu, draft-gg-udt-03 (2010), its native control algorithm; the law is the paper's (Y.
+//! Gu, X. Hong, R. Grossman, "Experiences in Design and Implementation of a High Performance
+//! Transport Protocol", SC 2004). The wire lacks two things. Instead of packet pairs the configured
+//! rate counts, or the greatest at which a flight arrived. Instead of the packet in a NAK a round
+//! trip separates one congestion event from the next.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ pub(super) struct Udt {
 }
 
 impl Udt {
-    /// `link`: what the path carries, if the user told it.
+    /// `link`: the capacity of the path, if configured.
     pub(super) fn new(packet: u32, rtt: Option<Duration>, link: Option<Rate>) -> Self {
         let link = link.map_or(0.0, |rate| rate.bytes_per_second() as f64);
         Self {
@@ -221,7 +221,7 @@ impl RateControl for Udt {
     }
 }
 
-/// A loss is told at once, and again after k round trips, each time one more, by a NAK timer of
+/// A loss is reported at once, and again after k round trips, each time one more, by a NAK timer of
 /// 4 * RTT + RTTVar + SYN (draft; its variance is left out).
 pub(super) fn recovery() -> Reports {
     Reports::every(SYN).and_trips(4).growing(1)

@@ -1,4 +1,4 @@
-//! The typed packets of which both machines speak, whichever wire carries them.
+//! The typed packets of both machines, whichever wire carries them.
 //!
 //! A packet that can be built can be encoded; bytes that do not parse never become a packet.
 
@@ -16,7 +16,7 @@ pub enum Mode {
     Write,
 }
 
-/// What OPEN proposes and RESPONSE settles (RFC 998 §8; `docs/protocol.md §3.2`).
+/// The parameters that OPEN proposes and RESPONSE fixes (RFC 998 §8; `docs/protocol.md §3.2`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// Connection unique ID, chosen by the active end, unchanged in RESPONSE.
@@ -33,7 +33,7 @@ pub struct Parameters {
     pub death_timer: Duration,
     /// Whether the data area of DATA packets is checksummed (`rfc998` only, flag C).
     pub checksum: bool,
-    /// Who sends data.
+    /// The direction of the data.
     pub mode: Mode,
     /// Buffers that may be outstanding, at least 1.
     pub max_outstanding: u32,
@@ -48,7 +48,7 @@ pub struct DataHeader {
     pub number: PacketNumber,
     /// The buffer it belongs to.
     pub buffer: BufferNumber,
-    /// Its place in that buffer.
+    /// Its index in that buffer.
     pub index: PacketIndex,
     /// Which GO fixed the packet size it was cut with (`sealed`; 0 on `rfc998`).
     pub generation: u8,
@@ -108,7 +108,7 @@ pub struct Verdict {
 pub const LEFT_OUT: &str = " left out: ";
 
 impl Verdict {
-    /// How many files were stored nowhere though all was verified, and the whole text about it
+    /// How many files were left out although all was verified, and the whole text about it
     /// (`docs/protocol.md §8.6`).
     pub fn left_out(&self) -> Option<(u64, &str)> {
         let (count, _) = self.reason.split_once(LEFT_OUT).filter(|_| self.verified)?;
@@ -117,7 +117,7 @@ impl Verdict {
     }
 }
 
-/// Body of a NULL-ACK: what the data sender says when it has no data to say it with.
+/// Body of a NULL-ACK: the data sender's packet without data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NullAck {
     /// Order of sending (`sealed`; 0 on `rfc998`).
@@ -126,23 +126,21 @@ pub struct NullAck {
     pub ack: ControlSeq,
     /// The burst values now in force.
     pub burst: Burst,
-    /// The sender has nothing to send now, and of the buffers up to this one it has sent, before
-    /// this packet, all it was asked for by messages up to `ack`
-    /// (`sealed`; `docs/protocol.md §6.4`).
+    /// The sender has nothing to send now. Of the buffers up to this one it has sent, before this
+    /// packet, all that messages up to `ack` ask for (`sealed`; `docs/protocol.md §6.4`).
     pub sent_through: Option<BufferNumber>,
     /// The end of the transfer, repeated until the receiver acknowledges it (`sealed`).
     pub end: Option<End>,
-    /// The largest DATA packets that reach the receiver, in data bytes; 0: nothing is said of it
-    /// (`sealed`; `docs/protocol.md §6.5`).
+    /// The largest DATA packets that reach the receiver, in data bytes; 0: not set (`sealed`;
+    /// `docs/protocol.md §6.5`).
     pub packet_bytes: u16,
-    /// What limits the sender so far, as its client has it; 0: nothing is said of it (`sealed`;
+    /// What limits the transfer so far, by the sender's client; 0: not set (`sealed`;
     /// `docs/protocol.md §8.6`).
     pub limit: u8,
-    /// How much longer packets take on the way back than they did at best, in milliseconds
-    /// (`sealed`; `docs/protocol.md §6.3`).
+    /// The queueing delay of the reverse path, in milliseconds (`sealed`; `docs/protocol.md §6.3`).
     pub back_millis: u16,
-    /// The sender's client pauses: no data come before it says otherwise (`sealed`;
-    /// `docs/protocol.md §6.9`).
+    /// The sender's client pauses: no data come until this is cleared (`sealed`; `docs/protocol.md
+    /// §6.9`).
     pub paused: bool,
 }
 
@@ -172,16 +170,16 @@ pub struct Accepted {
     pub control_timer: Duration,
 }
 
-/// How fast a data receiver lets its sender be (`sealed`), as each of its CONTROL packets says
+/// The receiver's rate limit for the sender (`sealed`), in each of its CONTROL packets
 /// (`docs/protocol.md §6.9`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RateLimit {
-    /// Nothing is said of it.
+    /// Not set.
     #[default]
     Unsaid,
-    /// As fast as was agreed on.
+    /// The negotiated rate.
     Agreed,
-    /// At most this fast, and not faster than was agreed on.
+    /// At most this rate, within the negotiated one.
     At(Rate),
 }
 
@@ -213,13 +211,13 @@ pub enum Message {
     Ok(Accepted),
     /// A receiver's buffer has holes.
     Resend(Resend),
-    /// The transfer is stored and judged (`sealed`).
+    /// The transfer is stored and verified, with a verdict (`sealed`).
     Done(Verdict),
-    /// What the receiver has already (`sealed`).
+    /// Data that the receiver has already (`sealed`).
     Have(Have),
 }
 
-/// HAVE: a part of what the receiver's client tells the sender's before the first GO
+/// HAVE: a part of the list of data that the receiver has already, sent before the first GO
 /// (`docs/protocol.md §8.7`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Have {
@@ -247,21 +245,20 @@ pub struct Report {
     pub marked: u64,
     /// Packets found missing so far; a packet that is lost twice counts twice.
     pub missing: u64,
-    /// The largest datagram that arrived of late, in bytes (`docs/protocol.md §6.3`).
+    /// The largest datagram that arrived lately, in bytes (`docs/protocol.md §6.3`).
     pub largest: u16,
 }
 
 /// A KEEPALIVE (RFC 998 §5.2.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keepalive {
-    /// The sender of this packet wants a KEEPALIVE back: it has heard nothing for a while, or
-    /// wants to know whether a datagram of this size arrives (`sealed`;
-    /// `docs/protocol.md §6.5, §7.4`).
+    /// The sender of this packet wants a KEEPALIVE back: it has received nothing for a while, or
+    /// probes whether a datagram of this size arrives (`sealed`; `docs/protocol.md §6.5, §7.4`).
     pub answer_wanted: bool,
-    /// The passive end would have another lane (`sealed`; `docs/protocol.md §4.11`).
+    /// The passive end asks for another lane (`sealed`; `docs/protocol.md §4.11`).
     pub lane_wanted: bool,
     /// Bytes of the datagram that this one answers; 0: it answers none (`sealed`).
     pub answers: u16,
-    /// Bytes behind the body that say nothing and only make it long (`sealed`).
+    /// Bytes of padding behind the body (`sealed`).
     pub padding: u16,
 }

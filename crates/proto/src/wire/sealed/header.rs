@@ -1,7 +1,7 @@
 //! The clear headers of packets after the handshake (`docs/protocol.md §3.1`).
 //!
-//! Read from every datagram before anything is proven: no allocation, and no belief in a value
-//! beyond that it can be one.
+//! Read from every datagram before authentication: without allocation, and checked for validity
+//! only.
 
 use zerocopy::byteorder::network_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -16,13 +16,13 @@ use crate::wire::packet::{DataHeader, RepairHeader};
 pub enum Kind {
     /// Proposes a connection.
     Open = 0,
-    /// Settles it.
+    /// Accepts it.
     Response = 1,
-    /// Shows that its sender lives, or asks whether the other end does.
+    /// Shows that its sender is alive, or asks whether the peer is.
     Keepalive = 2,
     /// The client gave up.
     Quit = 3,
-    /// QUIT was heard.
+    /// QUIT has arrived.
     QuitAck = 4,
     /// The machine gave up.
     Abort = 5,
@@ -30,7 +30,7 @@ pub enum Kind {
     Data = 6,
     /// The last data of a buffer.
     Ldata = 7,
-    /// What the data sender says when it has no data to say it with.
+    /// The data sender's packet without data.
     NullAck = 8,
     /// Control messages and a report.
     Control = 9,
@@ -38,19 +38,19 @@ pub enum Kind {
     Refused = 10,
     /// The receiver is finished and gone.
     Done = 11,
-    /// Come again with this, to show that your address is yours.
+    /// A cookie, which the next OPEN must carry to validate its address.
     Cookie = 12,
-    /// The connection that a packet belongs to is not known here.
+    /// The connection of a packet is not known here.
     Unknown = 13,
-    /// Say this again, to show that you hear what is sent to where you seem to be.
+    /// A token, which the peer must return to validate its address.
     Challenge = 14,
-    /// What a CHALLENGE said.
+    /// The token of a CHALLENGE.
     Answer = 15,
-    /// A coded packet that stands for any one of its buffer that is missing.
+    /// A coded packet that replaces any one missing packet of its buffer.
     Repair = 16,
-    /// What is your public key?
+    /// Asks for a server's public key.
     Who = 17,
-    /// The public key of the end that was asked.
+    /// The server's public key.
     Key = 18,
     /// A connection branches from this one.
     Branch = 19,
@@ -175,7 +175,7 @@ pub fn destination(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(*id)).filter(|id| *id != 0)
 }
 
-/// The 16 clear bytes that begin a packet after the handshake; what follows is not looked at.
+/// Parses the 16 clear bytes that begin a packet after the handshake; the rest is not read.
 /// Handshake packets are [`ParseError::Kind`] (`docs/protocol.md §3.1`).
 pub fn parse_header(bytes: &[u8]) -> Result<Header, ParseError> {
     let (clear, _) = Clear::ref_from_prefix(bytes).map_err(|_| ParseError::Truncated)?;

@@ -1,12 +1,12 @@
-//! WHO and KEY: a server tells its public key to whoever asks (`docs/protocol.md §3.2, §4.9`).
+//! WHO and KEY: a client asks a server for its public key (`docs/protocol.md §3.2, §4.9`).
 //!
-//! Nothing proves either: a key is believed because somebody compared its fingerprint, or because
-//! it was the first one seen. The server remembers nothing, and says less than it was told.
+//! Neither is authenticated: a user compares the key's fingerprint, or trusts the first key seen
+//! (RFC 7435). The server keeps no state, and its answer is shorter than the question.
 
 use crate::crypto::static_keys::{KEY_BYTES, PublicKey};
 use crate::wire::sealed::{Kind, ParseError, Reader, VERSION};
 
-/// By which the answer to a question is known.
+/// Matches the answer to its question.
 pub type Nonce = [u8; 12];
 
 /// Bytes of WHO (`docs/protocol.md §3.2`).
@@ -14,14 +14,14 @@ pub const WHO_BYTES: usize = 64;
 /// Bytes of KEY (`docs/protocol.md §3.2`).
 pub const KEY_PACKET_BYTES: usize = 16 + KEY_BYTES;
 
-/// WHO: what is your public key? `nonce` is fresh for every question.
+/// WHO: asks for the public key. `nonce` is fresh for every question.
 pub fn build_who(nonce: Nonce) -> [u8; WHO_BYTES] {
     let mut who = [0; WHO_BYTES];
     who[..16].copy_from_slice(&begin(Kind::Who, nonce));
     who
 }
 
-/// A WHO: its nonce. The zeros behind it are not looked at.
+/// Parses a WHO: its nonce. The padding is not read.
 pub fn parse_who(bytes: &[u8]) -> Result<Nonce, ParseError> {
     let mut reader = Reader::new(bytes);
     let nonce = head(&mut reader, Kind::Who)?;
@@ -38,7 +38,7 @@ pub fn build_key(nonce: Nonce, key: &PublicKey) -> [u8; KEY_PACKET_BYTES] {
     packet
 }
 
-/// A KEY: the nonce that it gives back, and the key.
+/// Parses a KEY: the nonce of the WHO, and the key.
 pub fn parse_key(bytes: &[u8]) -> Result<(Nonce, PublicKey), ParseError> {
     let mut reader = Reader::new(bytes);
     let nonce = head(&mut reader, Kind::Key)?;

@@ -1,6 +1,5 @@
-//! What the handshake carries inside its Noise messages: the parameters (`docs/protocol.md §3.2`).
-//! The clear frames around them are in [`frames`],
-//! what is said before a server's key is known in [`introduction`]. BRANCH has them, too.
+//! The payload of the Noise messages: the parameters (`docs/protocol.md §3.2`). The clear frames
+//! around them are in [`frames`], WHO and KEY in [`key_query`]. BRANCH has the payload too.
 
 pub(super) mod frames;
 pub(super) mod key_query;
@@ -18,7 +17,7 @@ use crate::wire::packet::{Burst, Mode, Parameters};
 /// The death timer's bounds in the unit of this wire.
 const DEATH_TIMER_MILLIS: [u32; 2] =
     [DEATH_TIMER.start().as_millis() as u32, DEATH_TIMER.end().as_millis() as u32];
-/// The transfer size that says that there is none to say.
+/// The transfer size if it is not known.
 const UNKNOWN: u64 = u64::MAX;
 
 /// The payload of both handshake messages (`docs/protocol.md §3.2`).
@@ -35,8 +34,8 @@ pub struct Offer {
 
 /// Appends the parameters (`docs/protocol.md §3.2`).
 ///
-/// Values beyond their bounds are cut to them, except for the buffer size: for a wrong one no
-/// other is as good, and the peer refuses it. The client string ends before a NUL.
+/// Values beyond their bounds are clamped, except the buffer size: a wrong one cannot be replaced,
+/// and the peer refuses it. The client string ends before a NUL.
 pub fn encode_offer(offer: &Offer, out: &mut Vec<u8>) {
     let Offer { parameters, ciphers, table_bytes } = offer;
     let [shortest, longest] = DEATH_TIMER_MILLIS.map(u128::from);
@@ -64,8 +63,8 @@ pub fn encode_offer(offer: &Offer, out: &mut Vec<u8>) {
     out.extend_from_slice(client.as_bytes());
 }
 
-/// The parameters of the frame that has this `uid` (`docs/protocol.md §3.2`). Cipher bits are
-/// handed on unread: those of ciphers yet to come are not for this place to judge.
+/// Parses the parameters of the frame with this `uid` (`docs/protocol.md §3.2`). Cipher bits are
+/// not checked here: future ciphers may use more of them.
 pub fn parse_offer(uid: u32, payload: &[u8]) -> Result<Offer, ParseError> {
     let mut reader = Reader::new(payload);
     let buffer_bytes = within(
@@ -113,9 +112,9 @@ pub fn parse_offer(uid: u32, payload: &[u8]) -> Result<Offer, ParseError> {
 /// A connection that branches from another (`docs/protocol.md §4.10`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// Which of its stem.
+    /// Its number among those of its parent connection.
     pub number: u64,
-    /// What it has; its cipher is its stem's.
+    /// Its parameters; the cipher is the parent connection's.
     pub offer: Offer,
 }
 
