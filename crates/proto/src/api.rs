@@ -1,4 +1,4 @@
-//! What a machine is to its driver: inputs with the time they came, outputs to be polled.
+//! The interface between a machine and its driver: inputs with their times, outputs to be polled.
 //!
 //! The driver's contract, the same for the real loop and the virtual one:
 //!
@@ -17,7 +17,7 @@ use crate::buffer::Buffer;
 use crate::units::BufferNumber;
 use crate::wire::packet::{End, Parameters, Verdict};
 
-/// Explicit Congestion Notification marks that matter to us.
+/// ECN codepoints in use (RFC 3168).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ecn {
     /// ECN-capable.
@@ -26,43 +26,43 @@ pub enum Ecn {
     Ce,
 }
 
-/// How a datagram came.
+/// Metadata of a received datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reception {
     /// Its ECN mark, if any.
     pub ecn: Option<Ecn>,
-    /// How long it has been here, if the host tells: it may have waited for the driver among
-    /// others that are handed over at one time. Zero where that is not known.
+    /// Time since it arrived at this host, if the host reports it: it may have waited for the
+    /// driver among others. Zero if unknown.
     pub age: Duration,
-    /// How many datagrams this host's socket has had no room for since it was opened, if the host
-    /// tells; several that it put together count as one.
+    /// Datagrams that this host's socket had no room for since it was opened, if the host reports
+    /// it. A batch that it merged counts as one.
     pub overrun: u32,
 }
 
-/// What has been here for less than that waited as things do on a busy host.
+/// A shorter wait is usual on a busy host.
 const STANDSTILL: Duration = Duration::from_millis(100);
 
 impl Reception {
-    /// How long this host stood still while it was here: of a round trip that it ends, that is no
-    /// part.
+    /// Time for which this host was suspended or starved while the datagram waited. It does not
+    /// count in the round trip that the datagram ends.
     pub(crate) fn stood_still(&self) -> Duration {
         if self.age < STANDSTILL { Duration::ZERO } else { self.age }
     }
 }
 
 impl From<Option<Ecn>> for Reception {
-    /// With this mark, and only now.
+    /// With this mark, just arrived.
     fn from(ecn: Option<Ecn>) -> Self {
         Self { ecn, ..Self::default() }
     }
 }
 
-/// A way between the ends: where the other one is, and at which address of ours it finds us.
+/// The addresses of a path: the peer's, and the local one that it sends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Route {
     /// The other end's address.
     pub peer: SocketAddr,
-    /// Ours, if that matters; else the system chooses.
+    /// The local address, if it matters; else the system chooses.
     pub local: Option<IpAddr>,
 }
 
@@ -70,9 +70,9 @@ pub struct Route {
 pub struct Datagram<'a> {
     /// Where it came from.
     pub from: SocketAddr,
-    /// To which address of ours it came, if answers must come from there.
+    /// The local address it came to, if answers must come from there.
     pub local: Option<IpAddr>,
-    /// Its ECN mark, and how long it has waited here.
+    /// Its ECN mark, and how long it has waited at this host.
     pub reception: Reception,
     /// Its bytes; the machine may decrypt in place.
     pub bytes: &'a mut [u8],
@@ -83,9 +83,9 @@ pub struct Datagram<'a> {
 /// so that each fits one GSO send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// Where to.
+    /// Destination.
     pub to: SocketAddr,
-    /// From which address of ours; `None`: as the system likes.
+    /// Local address to send from; `None`: the system chooses.
     pub local: Option<IpAddr>,
     /// ECN mark to set.
     pub ecn: Option<Ecn>,
@@ -98,12 +98,12 @@ pub struct Transmit {
 /// What happened, for the client of the machine.
 #[derive(Debug)]
 pub enum Event {
-    /// The connection is open, with these parameters in force: something was heard under its keys.
-    /// If another connection was open
-    /// before (the peer was started again with the same ticket), it is over, every buffer it held
-    /// has been returned in an event, and the transfer starts over from buffer 1.
+    /// The connection is open, with these parameters in force: a packet under its keys has arrived.
+    /// If another connection was open before (the peer was started again with the same ticket), it
+    /// is closed, every buffer it held has been returned in an event, and the transfer starts over
+    /// from buffer 1.
     Opened {
-        /// Where the other end seems to be; it may move.
+        /// The peer's address so far; it may move.
         peer: SocketAddr,
         /// What was negotiated; death timer and `client` are the other end's.
         parameters: Parameters,
@@ -115,28 +115,28 @@ pub enum Event {
     Wanted(BufferNumber),
     /// Sender: this buffer was accepted (or the connection ended) and its memory is free again.
     Released(BufferNumber, Buffer),
-    /// Sender, on `sealed`: a part of what the receiver has already, by its place among all its
-    /// messages, from 1; in whatever order they come. `last`: no part has a higher place.
+    /// Sender, on `sealed`: one HAVE message, a part of the list of data that the receiver has
+    /// already. Messages come in any order.
     Had {
-        /// Its place.
+        /// Its position in the list, from 1.
         place: u32,
         /// Its bytes, for the client.
         bytes: Vec<u8>,
-        /// Whether it is the one with the highest place.
+        /// Whether no message has a higher position.
         last: bool,
     },
     /// Receiver: this buffer is complete. Each number comes once, in any order.
     Filled(BufferNumber, Buffer),
     /// Receiver: an empty or incomplete buffer handed back, for which no data will come.
     Returned(Buffer),
-    /// Receiver: every buffer of the transfer has been handed out. On `sealed` the sender's END is
-    /// here and a verdict is due; on `rfc998` there is none to give.
+    /// Receiver: every buffer of the transfer has been handed out. On `sealed` the sender's END has
+    /// arrived and a verdict is due; `rfc998` has no verdict.
     Complete(Option<End>),
-    /// Sender: the receiver's DONE. `None` on `rfc998`, which knows no verdict.
+    /// Sender: the receiver's DONE. `None` on `rfc998`, which has no verdict.
     Finished(Option<Verdict>),
-    /// A question of ours has gone unanswered for three seconds.
+    /// The peer has not answered a probe for three seconds.
     Silent,
-    /// After [`Event::Silent`]: the peer is heard again.
+    /// After [`Event::Silent`]: a packet of the peer has arrived.
     Answering,
     /// The end. No event follows, no packet leaves.
     Closed(Reason),
@@ -149,54 +149,54 @@ pub enum Reason {
     Finished,
     /// The other end's client gave up, with its reason (QUIT).
     PeerQuit(String),
-    /// We gave up, and the other end knows (or was told as often as made sense).
+    /// This end gave up, and the peer acknowledged QUIT (or QUIT was sent as often as makes sense).
     Quit,
     /// The other end's machine gave up, with its reason (ABORT).
     PeerAborted(String),
-    /// The death timer ran out: nothing was heard for that long.
+    /// The death timer ran out: no packet arrived for that long.
     DeathTimer,
-    /// The other end was heard, but nothing moved on for the death timer
-    /// (`docs/protocol.md §7.6`).
+    /// Packets arrived, but the transfer made no progress for the death timer (`docs/protocol.md
+    /// §7.6`).
     Stalled(Stalled),
-    /// Nothing ever answered OPEN. Holds what unauthenticated hint there was, if any.
+    /// OPEN was never answered. Holds the unauthenticated hint, if one came.
     NoAnswer {
-        /// What an unauthenticated REFUSED said, if one came.
+        /// The text of an unauthenticated REFUSED, if one came.
         hint: Option<String>,
         /// The host answered that nothing listens on the port.
         unreachable: bool,
     },
-    /// The passive end refused, provably.
+    /// The passive end refused, with proof of its identity.
     Refused(String),
-    /// The host said for ten seconds that nobody listens there, and nothing else was heard.
+    /// For ten seconds the peer's host answered that the port is closed, and nothing else arrived.
     Unreachable,
-    /// Whoever is at the other end's address does not know the connection, and nothing else was
-    /// heard: its program was started again.
+    /// UNKNOWN came from the peer's address, and nothing else: its program was started again.
     Forgotten,
     /// The peer authenticated itself and then broke the protocol.
     Violation(&'static str),
 }
 
-/// What stood still although the other end was heard.
+/// The stall that closed a connection whose peer still answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stalled {
-    /// What should have moved on.
+    /// What made no progress.
     pub what: Standstill,
-    /// Since it did last.
+    /// Time without progress.
     pub lasted: Duration,
-    /// Packets of the other end's meanwhile.
+    /// Packets of the peer meanwhile.
     pub heard: u64,
-    /// Packets of data sent meanwhile, or asked for again; for what was said, control packets.
+    /// Packets of data sent meanwhile, or asked for again; for [`StallKind::Control`], control
+    /// packets.
     pub tried: u64,
 }
 
-/// What can stand still.
+/// What can stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standstill {
-    /// At a sender: what it sends.
+    /// At a sender: its data.
     Sent,
-    /// At a receiver: what is missing of buffers that have begun.
+    /// At a receiver: missing packets of buffers that have begun.
     Missing,
-    /// At a receiver: what it says.
+    /// At a receiver: its control messages.
     Said,
 }
 
@@ -220,7 +220,7 @@ impl fmt::Display for Stalled {
 }
 
 impl Reason {
-    /// It in one word, for traces.
+    /// One word for traces.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Finished => "finished",
@@ -266,7 +266,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A string of the peer's made fit for a terminal: control and invisible characters are escaped.
+/// Makes a string of the peer safe for a terminal: control and invisible characters are escaped.
 pub fn printable(text: &str) -> String {
     text.chars()
         .flat_map(|c| {
@@ -278,7 +278,7 @@ pub fn printable(text: &str) -> String {
         .collect()
 }
 
-/// The same of bytes: those that are no text are shown by their numbers (`\xff`).
+/// The same for bytes: those that are no UTF-8 are shown in hexadecimal (`\xff`).
 pub fn printable_bytes(text: &[u8]) -> String {
     let mut shown = String::new();
     for chunk in text.utf8_chunks() {
@@ -288,10 +288,10 @@ pub fn printable_bytes(text: &[u8]) -> String {
     shown
 }
 
-/// What takes no place of its own on a terminal, or turns the direction of writing: all that
-/// Unicode 15 calls a format character (Cf), a line or paragraph separator (Zl, Zp) or ignorable by
-/// default. Joiners and variation selectors among them: a name that shows what it is not costs more
-/// than one that shows an escape too much.
+/// Whether a character has no width on a terminal, or changes the direction of writing: every
+/// format character (Cf), line or paragraph separator (Zl, Zp) and default-ignorable character of
+/// Unicode 15. Joiners and variation selectors are among them: a name that shows as another one
+/// costs more than an escape too many.
 fn is_invisible(c: char) -> bool {
     matches!(
         c,

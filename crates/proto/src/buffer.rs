@@ -1,8 +1,8 @@
 //! The buffer: RFC 998's unit of data, and here also the permission to send it.
 //!
-//! A [`Buffer`] is an owned allocation that moves: empty into the receiving machine (GO), full out
-//! of it; full into the sending machine, and out again when the peer said OK. Nobody copies or
-//! counts references, so the number of buffers that exist bounds the memory of a transfer.
+//! A [`Buffer`] is an owned allocation that moves: empty into the receiving machine (GO) and full
+//! out of it; full into the sending machine, and out again after OK. Buffers are neither copied nor
+//! shared, so their number bounds the memory of a transfer.
 
 use std::fmt;
 use std::ops::Range;

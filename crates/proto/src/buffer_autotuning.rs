@@ -1,39 +1,41 @@
-//! How many buffers a path has use of (`docs/protocol.md §6.2`): twice what it holds, and some.
+//! Receive buffer auto-tuning (`docs/protocol.md §6.2`): how many buffers a path can use, which is
+//! twice its bandwidth-delay product, and some.
 //!
-//! Whoever owns the buffers asks, and makes more only then: a short path never takes the memory
-//! that a long one needs. It knows nothing of how many there are, or may be.
+//! The owner of the buffers asks here and allocates only then, so a short path never takes the
+//! memory of a long one. This module does not know how many buffers exist or may exist.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// What a path holds, and as much again that was lost and is awaited: a hole is filled a round trip
-/// after it was seen.
+/// Bandwidth-delay products: one in flight, and one of lost packets on their way again, since a
+/// hole is filled a round trip after it was seen.
 const PRODUCTS: u64 = 2;
-/// Buffers beyond that: those that are read or stored, and those of which a copy was lost as well.
+/// Buffers beyond that: those that the client reads or stores, and those that lost a retransmission
+/// as well.
 const SPARE: u64 = 32;
 
-/// Sees how much moves in a round trip.
+/// Measures the bytes delivered in a round trip.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
     buffer_bytes: u32,
-    /// What is measured since when, and how much had moved until then.
+    /// Start of the measurement under way, and the bytes delivered by then.
     since: Option<(Instant, u64)>,
-    /// What moved in the round trip measured last.
+    /// Bytes delivered in the round trip before.
     last: Option<u64>,
-    /// The most that moved in a round trip, in the mean of two in turn: of what is told a moment
-    /// late, one has too much and one too little.
+    /// Largest delivery per round trip, averaged over two successive ones: a late report moves
+    /// bytes from one to the next.
     product: u64,
 }
 
 impl Need {
-    /// Of buffers of so many bytes, on a path of which nothing is known.
+    /// For buffers of `buffer_bytes`, on an unknown path.
     pub fn new(buffer_bytes: u32) -> Self {
         Self { buffer_bytes, since: None, last: None, product: 0 }
     }
 
-    /// How many buffers the path has use of, as far as is known: so many bytes have `moved` by now,
-    /// and the smallest round trip is `rtt`. It never becomes less.
+    /// How many buffers the path can use, as far as is known. `moved` bytes were delivered by now,
+    /// and the smallest round trip is `rtt`. The answer never falls.
     pub fn buffers(&mut self, now: Instant, (moved, rtt): (u64, Option<Duration>)) -> u32 {
         if let Some(rtt) = rtt {
             self.measure(now, moved, rtt);

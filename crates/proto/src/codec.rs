@@ -1,4 +1,5 @@
-//! The link: typed packets to datagrams and back, over either wire.
+//! The codec: typed packets to datagrams and back, on either wire, under the keys of one
+//! connection.
 //!
 //! Every byte that differs between the wires ends here; the machines above see typed packets, and
 //! what they do differently is in their [`crate::wire_profile::Rules`]. DATA stays sealed until the
@@ -15,9 +16,10 @@ use crate::wire::rfc998::{self, Packet998, Ports};
 use crate::wire::sealed::{self, Branch, Header, Kind, Token};
 use crate::wire::{Wire, data_overhead};
 
-/// A datagram of the connection, as far as it can be read before its place is known.
+/// A datagram of the connection, as far as it can be decoded before its position in a buffer is
+/// known.
 pub(crate) enum Received<'a> {
-    /// DATA or LDATA: nothing in it is proven yet. `raw` is the whole datagram.
+    /// DATA or LDATA, not authenticated yet. `raw` is the whole datagram.
     Data { header: DataHeader, raw: &'a [u8] },
     /// REPAIR (`sealed`): the same.
     Repair { header: RepairHeader, raw: &'a [u8] },
@@ -36,13 +38,13 @@ impl Received<'_> {
     }
 }
 
-/// The packets that are not DATA.
+/// A packet that is neither DATA nor REPAIR.
 #[derive(Debug)]
 pub(crate) enum Incoming {
     NullAck(NullAck),
     Control {
         end_received: bool,
-        /// How fast the sender may be, and the number of the packet that says it.
+        /// The sender's rate limit, and the number of the packet that carries it.
         limit: (PacketNumber, RateLimit),
         messages: Vec<(ControlSeq, Message)>,
         report: Option<Report>,
@@ -57,7 +59,7 @@ pub(crate) enum Incoming {
     Branch(Box<Branch>),
 }
 
-/// One wire, one peer.
+/// The codec of one connection.
 #[derive(Debug)]
 pub(crate) enum Link {
     Rfc998(Plain),
@@ -133,9 +135,9 @@ impl Link {
         }
     }
 
-    /// The number of the packet whose first bytes somebody gives back, if this link sent it.
-    /// Nothing is proven by it but that he saw the packet; on `rfc998`, where packets have no
-    /// numbers, not even that, and the newest is taken to be meant.
+    /// The number of the packet whose first bytes are quoted, in ICMP for example, if this end sent
+    /// it. A quote proves only that its author saw the packet. On `rfc998`, where packets have no
+    /// numbers, it proves nothing, and the newest packet is assumed.
     pub(crate) fn quoted(&self, bytes: &[u8]) -> Option<PacketNumber> {
         let sealed = match self {
             Self::Rfc998(plain) => return Some(PacketNumber(plain.sent)),
@@ -146,14 +148,14 @@ impl Link {
             .then_some(header.number)
     }
 
-    /// The same for the number that an UNKNOWN gives back.
+    /// The same for the number that an UNKNOWN quotes.
     pub(crate) fn unknown(&self, bytes: &[u8]) -> Option<PacketNumber> {
         let Self::Sealed(sealed) = self else { return None };
         let (connection, number) = sealed::parse_unknown(bytes).ok()?;
         (connection == sealed.peer_id && sealed.sealing.has_handed_out(number)).then_some(number)
     }
 
-    /// How many bytes of data a DATA datagram holds.
+    /// Bytes of data in a DATA datagram.
     pub(crate) fn data_len(&self, raw: &[u8]) -> usize {
         raw.len().saturating_sub(self.data_overhead())
     }
@@ -167,7 +169,8 @@ impl Link {
         data_overhead(wire) as usize
     }
 
-    /// A number that no packet gets (`sealed`), since a peer that reports it never had it.
+    /// Skips a packet number (`sealed`, RFC 9000 §21.4): a peer that reports it invents its
+    /// reports.
     pub(crate) fn pass_over(&mut self) -> Option<PacketNumber> {
         match self {
             Self::Rfc998(_) => None,
@@ -177,8 +180,8 @@ impl Link {
 
     // ---- in
 
-    /// Reads a datagram. Bytes of another connection are left alone; `None` is for them and for
-    /// all that does not prove itself. `reference` is a control number near those to come.
+    /// Decodes a datagram. `None`: it belongs to another connection, which leaves it unchanged, or
+    /// is not authentic. `reference` is a control sequence number near those to come.
     pub(crate) fn receive<'a>(
         &mut self,
         bytes: &'a mut [u8],
@@ -190,8 +193,8 @@ impl Link {
         }
     }
 
-    /// Opens the data of `raw` into `slot`, which is just as long. False: nothing was proven, and
-    /// the slot holds nothing of value.
+    /// Decrypts the data of `raw` into `slot`, which is just as long. False: it is not authentic,
+    /// and the slot holds no data.
     pub(crate) fn open_data(&mut self, raw: &[u8], slot: &mut [u8]) -> bool {
         match self {
             // The checksum was proof enough when the datagram was parsed.
@@ -221,7 +224,7 @@ impl Link {
         sealed.opening.open_into(number, clear, body, slot).is_ok()
     }
 
-    /// Whether a packet comes, on `sealed`, under exactly the clear header of such a one.
+    /// Whether `raw` has exactly this clear header (`sealed`).
     pub(crate) fn is_under(&self, raw: &[u8], header: &DataHeader) -> bool {
         match self {
             Self::Rfc998(_) => false,
@@ -229,7 +232,7 @@ impl Link {
         }
     }
 
-    /// Whether a packet proves itself under this link's keys. Changes nothing.
+    /// Whether a packet is authentic under the keys of this connection. Changes nothing.
     pub(crate) fn authenticates(&self, bytes: &[u8]) -> bool {
         let Self::Sealed(sealed) = self else { return false };
         let Ok(header) = sealed::parse_header(bytes) else { return false };
@@ -243,7 +246,7 @@ impl Link {
 
     // ---- out
 
-    /// Appends a DATA or LDATA datagram; its number is the link's to give.
+    /// Appends a DATA or LDATA datagram and returns the number it got.
     pub(crate) fn put_data(
         &mut self,
         out: &mut Vec<u8>,
@@ -259,7 +262,7 @@ impl Link {
         }
     }
 
-    /// Appends a REPAIR datagram (`sealed`); its number is the link's to give.
+    /// Appends a REPAIR datagram (`sealed`) and returns the number it got.
     pub(crate) fn put_repair(
         &mut self,
         out: &mut Vec<u8>,
@@ -285,8 +288,8 @@ impl Link {
         }
     }
 
-    /// Appends a control packet of at most `limit` bytes with the messages that are due in it.
-    /// Answers whether some had no room.
+    /// Appends a control packet of at most `limit` bytes with the messages that are due. Returns
+    /// whether some did not fit.
     pub(crate) fn put_control(
         &mut self,
         now: Instant,
@@ -381,7 +384,7 @@ impl Link {
 
     fn put_token(&mut self, out: &mut Vec<u8>, kind: Kind, token: &Token) -> PacketNumber {
         match self {
-            // That wire knows no such thing: its peers stay where they are.
+            // `rfc998` has no path validation: its peers do not move.
             Self::Rfc998(plain) => plain.number(),
             Self::Sealed(sealed) => sealed.put(out, kind, |body| sealed::encode_token(token, body)),
         }
@@ -418,7 +421,7 @@ impl Plain {
             }
             Packet998::NullAck(null_ack) => Incoming::NullAck(null_ack),
             Packet998::Control(mut messages) => {
-                // Its GO names no packet size: the negotiated one is meant.
+                // GO has no packet size on `rfc998`: the negotiated one holds.
                 for (_, message) in &mut messages {
                     if let Message::Go(go) = message {
                         go.packet_bytes = self.packet_bytes;
@@ -517,7 +520,7 @@ impl Sealed {
     }
 }
 
-/// The body of a packet that has proven itself.
+/// Parses the body of an authentic packet.
 fn incoming(kind: Kind, number: PacketNumber, body: &[u8]) -> Option<Incoming> {
     Some(match kind {
         Kind::NullAck => Incoming::NullAck(sealed::parse_null_ack(number, body).ok()?),

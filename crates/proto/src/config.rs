@@ -1,4 +1,4 @@
-//! What the client of a machine decides before it starts.
+//! The configuration of a machine, which its client chooses before the start.
 
 pub mod identity;
 
@@ -20,7 +20,7 @@ pub use crate::wire::Wire;
 use crate::wire::packet::{Burst, Mode};
 pub use identity::{Authorized, Identity, NoKey, PublicKey, StaticKey};
 
-/// Which end of the data this machine is.
+/// The role of this machine in the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Data leave from here.
@@ -47,7 +47,7 @@ impl Role {
     }
 }
 
-/// How many buffers of so many bytes a program has at first, if nobody says.
+/// The default number of buffers of `buffer_bytes` at the start.
 pub fn first_buffers(wire: Wire, buffer_bytes: u32) -> u32 {
     match wire {
         Wire::Sealed => FIRST_BUFFERS,
@@ -55,11 +55,11 @@ pub fn first_buffers(wire: Wire, buffer_bytes: u32) -> u32 {
     }
 }
 
-/// The burst values of an end that leaves them to the other one.
+/// The burst values of an end that sets no limit.
 pub const NO_LIMIT: Burst = Burst { packets: u16::MAX as u32, interval: Duration::ZERO };
 
-/// What a fixed sender keeps to: a rate, or burst values. Either way it is bounded: a pace without
-/// time between its bursts cannot be made.
+/// The rate of the policy `fixed`, as a rate or as burst values. It is always finite: burst values
+/// without an interval are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace(pub(crate) Told);
 
@@ -71,13 +71,13 @@ pub(crate) enum Told {
 }
 
 impl Pace {
-    /// So many bytes of IP packets a second; `None` for a rate of nothing.
+    /// A rate in bytes of IP packets per second; `None` for zero.
     pub fn rate(rate: Rate) -> Option<Self> {
         (rate > Rate::ZERO).then_some(Self(Told::Rate(rate)))
     }
 
-    /// These burst values; `None` if they have no packets, or no time between bursts, which would
-    /// be as fast as the host can.
+    /// Burst values; `None` if they have no packets, or no interval, which would be as fast as the
+    /// host can.
     pub fn bursts(burst: Burst) -> Option<Self> {
         let bounded = burst.packets > 0 && !burst.interval.is_zero();
         bounded.then_some(Self(Told::Bursts(burst)))
@@ -87,41 +87,40 @@ impl Pace {
 /// How the sender chooses its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// RFC 998: this pace, or the stricter one that was negotiated, whatever the path says.
+    /// RFC 998: this rate, or the stricter negotiated one, whatever the path carries.
     Fixed(Pace),
-    /// Finds the path's rate by itself and shares it: CUBIC that excuses loss which a test found
-    /// not to be its own doing, and that keeps a short queue where it has the path for itself
-    /// (`docs/design/rate-control.md`). On `rfc998`, where nothing is reported, and where a round
-    /// trip may take a second or more, an older law (`docs/decisions/adaptive-rate.md`).
+    /// Finds the path's rate and shares it: CUBIC that excuses loss which a test found not to
+    /// depend on its rate, and that keeps a short queue where it is alone on the path
+    /// (`docs/design/rate-control.md`). On `rfc998`, which has no REPORTs, and where a round trip
+    /// may take a second or more, an older law (`docs/decisions/adaptive-rate.md`).
     Fair {
         /// Never faster than this.
         ceiling: Option<Rate>,
     },
-    /// Takes what nobody else wants, and yields to everybody who does, down to two packets a round
-    /// trip (`sealed`; on `rfc998` it counts as [`Policy::Fair`]).
+    /// Less than best effort (RFC 6297): takes only capacity that other traffic leaves, down to two
+    /// packets per round trip (`sealed`; on `rfc998` it counts as [`Policy::Fair`]).
     Background {
         /// Never faster than this.
         ceiling: Option<Rate>,
     },
-    /// As [`Policy::Fair`], but takes as much as four of them where others are (`sealed`; on
+    /// As [`Policy::Fair`], but takes the share of four such flows among others (`sealed`; on
     /// `rfc998` it counts as [`Policy::Fair`]).
     Aggressive {
         /// Never faster than this.
         ceiling: Option<Rate>,
     },
-    /// CUBIC (RFC 9438), which answers every loss as congestion (`sealed`; on `rfc998` it counts as
+    /// CUBIC (RFC 9438), which treats every loss as congestion (`sealed`; on `rfc998` it counts as
     /// [`Policy::Fair`]).
     Cubic {
         /// Never faster than this.
         ceiling: Option<Rate>,
     },
-    /// Another protocol's rules (`sealed`; on `rfc998` its rate law alone would be nothing, and it
-    /// counts as [`Policy::Fair`]).
+    /// The rules of another protocol (`sealed`; on `rfc998` it counts as [`Policy::Fair`]).
     Recreated(Recreation),
 }
 
 impl Policy {
-    /// The ceiling that it was told; `None` where it has none, and where its rate is no ceiling.
+    /// Its ceiling; `None` if it has none, or if its rate is no ceiling.
     pub const fn ceiling(self) -> Option<Rate> {
         match self {
             Self::Fair { ceiling }
@@ -144,7 +143,7 @@ impl Policy {
         }
     }
 
-    /// Its name in a word, as options have it.
+    /// Its name as in options.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fair { .. } => "fair",
@@ -156,8 +155,8 @@ impl Policy {
         }
     }
 
-    /// Whether a transfer on `wire` may go over from this to `next`: from any of ours to any of
-    /// ours, on `rfc998` only to another ceiling. What is agreed on at the opening stays.
+    /// Whether a transfer on `wire` may change from this policy to `next`: between any that are not
+    /// emulated, on `rfc998` only to another ceiling. The negotiated parameters stay.
     pub(crate) fn may_become(self, next: Self, wire: Wire) -> bool {
         let ours = |policy| !matches!(policy, Self::Recreated(_));
         let same = self.with_ceiling(None) == next.with_ceiling(None);
@@ -165,32 +164,32 @@ impl Policy {
     }
 }
 
-/// The ceiling of a sender's rate, in place of the one that its policy was told.
+/// The ceiling of a sender's rate, in place of its policy's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ceiling {
-    /// The one that it was told.
+    /// The policy's own.
     #[default]
     AsTold,
     /// None.
     Lifted,
-    /// This one, in bytes of IP packets.
+    /// This rate, in bytes of IP packets per second.
     At(Rate),
 }
 
-/// What a client may change while a transfer runs (`docs/protocol.md §6.9`).
+/// Settings that a client may change while a transfer runs (`docs/protocol.md §6.9`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Steering {
     /// Sender: in place of [`Config::policy`].
     pub policy: Option<Policy>,
-    /// Sender: in place of the policy's own. Receiver: what it lets the sender send, in place of
-    /// what it was told; within what was agreed on.
+    /// Sender: in place of the policy's own. Receiver: the limit for the sender, in place of the
+    /// configured one, within the negotiated burst values.
     pub ceiling: Ceiling,
-    /// Nothing is sent, or nothing more granted.
+    /// The sender sends nothing, or the receiver grants nothing more.
     pub paused: bool,
 }
 
-/// A bulk protocol whose rules are followed instead of ours, on our wire: its rate law, its order
-/// of sending and its recovery, not its packets (`docs/protocol.md §6.8`). `sealed` only.
+/// A bulk protocol that is emulated on the `sealed` wire: its rate law, its order of sending and
+/// its loss recovery, not its packets (`docs/protocol.md §6.8`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Protocol {
@@ -234,17 +233,17 @@ impl Protocol {
         Self::Bbr,
     ];
 
-    /// What stands for it in the header of DATA (`docs/protocol.md §3.1`); never 0.
+    /// Its code in the header of DATA (`docs/protocol.md §3.1`); never 0.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The one that `code` stands for, if any.
+    /// The protocol with this code, if any.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|protocol| protocol.code() == code)
     }
 
-    /// Its name in a word, for options, traces and reports.
+    /// Its name in options, traces and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sabul => "sabul",
@@ -265,36 +264,35 @@ impl Protocol {
 /// A [`Protocol`], and what its user tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recreation {
-    /// Which.
+    /// The protocol.
     pub protocol: Protocol,
-    /// The rate it is told: RBUDP's, which it keeps whatever happens (without one it sends as fast
-    /// as Tsunami begins); Tsunami's target; the speed of FOBS's slower card; to all others a
-    /// ceiling.
+    /// RBUDP: the rate, which it keeps whatever happens (by default Tsunami's initial one).
+    /// Tsunami: the target. FOBS: the speed of the slower card. All others: a ceiling.
     pub rate: Option<Rate>,
-    /// Most bytes that a window law may have in flight: a TCP's socket buffer.
+    /// Most bytes in flight of a window law: a TCP's socket buffer.
     pub window_bytes: Option<u64>,
 }
 
 impl Recreation {
-    /// `protocol` as it comes.
+    /// `protocol` with its defaults.
     pub const fn of(protocol: Protocol) -> Self {
         Self { protocol, rate: None, window_bytes: None }
     }
 }
 
-/// Everything a machine is told at its start.
+/// The configuration of a machine.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Which wire.
     pub wire: Wire,
     /// Which end of the data.
     pub role: Role,
-    /// Passive end: take whichever end of the data the OPEN leaves over, and never mind `role`.
+    /// Passive end: take the role that the OPEN leaves, whatever `role` is.
     pub any_role: bool,
     /// What both ends share: required on `sealed`, unless there is an [`Self::identity`].
     pub secret: Option<Secret>,
-    /// The static key by which this end proves itself instead, and the peer's (`sealed`,
-    /// `docs/protocol.md §4.8`). With it `secret` is not looked at.
+    /// The static key by which this end authenticates, and the peer's (`sealed`, `docs/protocol.md
+    /// §4.8`). It takes the place of `secret`.
     pub identity: Option<Identity>,
     /// Bytes in a buffer (`sealed`: its data area, a power of two from 2^10 to 2^26).
     pub buffer_bytes: u32,
@@ -304,23 +302,23 @@ pub struct Config {
     pub datagram_bytes: u32,
     /// Bytes of IP and UDP header on each datagram, counted by rates.
     pub overhead_bytes: u32,
-    /// Whether a peer may come over IPv4 all the same where [`Self::overhead_bytes`] has IPv6's
-    /// header: of such a one the difference is taken off.
+    /// Whether a peer may use IPv4 although [`Self::overhead_bytes`] has IPv6's header: the
+    /// difference is subtracted then.
     pub either_version: bool,
     /// Burst values to propose where the policy is not [`Policy::Fixed`], whose pace is proposed
     /// instead: for a sender its ceiling, for a receiver the most it wants to get. What is
     /// negotiated binds a fixed sender, and is the ceiling of a fair one. [`NO_LIMIT`] by default;
     /// on `rfc998` a sender's are 8 packets each millisecond.
     pub burst: Burst,
-    /// Buffers to have outstanding at most.
+    /// Most outstanding buffers.
     pub max_outstanding: u32,
-    /// Bytes of packets that the socket holds until they are read, if the driver knows. A receiver
-    /// of `sealed` grants no more than that, beside what a path may hold
-    /// (`docs/protocol.md §6.2`), so that a burst never finds it full.
+    /// Bytes of the socket's receive buffer, if the driver knows. A receiver of `sealed` grants no
+    /// more than that and the bandwidth-delay product (`docs/protocol.md §6.2`), so that no burst
+    /// overruns it.
     pub socket_bytes: Option<u32>,
-    /// Nothing heard for this long: the peer is dead.
+    /// The peer is dead after this time without a packet.
     pub death_timer: Duration,
-    /// NETBLT ports: ours and the other end's (`rfc998`, active end only).
+    /// NETBLT ports: local and peer's (`rfc998`, active end only).
     pub ports: (u16, u16),
     /// The cipher this end prefers (`sealed`).
     pub cipher: Cipher,
@@ -328,23 +326,22 @@ pub struct Config {
     pub checksum: bool,
     /// How the sender chooses its rate.
     pub policy: Policy,
-    /// What a sender spends on repair packets, so that a last loss costs no round trip (`sealed`,
-    /// and where no other protocol's rules are followed; `docs/protocol.md §6.10`).
+    /// The sender's repair packets, so that a loss at the end costs no round trip (`sealed`, and
+    /// without emulation; `docs/protocol.md §6.10`).
     pub repair: Repair,
-    /// What is remembered of the paths to these peers: a sender that chooses its own rate tries
-    /// half of it at first, a quarter after an hour. Only the first [`MAX_REMEMBERED`] are looked
-    /// at.
+    /// Saved rates and round trips of the paths to these peers: a sender that chooses its own rate
+    /// starts at half of it, at a quarter after an hour. Only the first [`MAX_REMEMBERED`] count.
     pub remembered: Vec<(IpAddr, Remembered)>,
-    /// How a receiver finds what is missing.
+    /// The receiver's loss detection.
     pub recovery: RecoveryLaw,
     /// Free-form string for the other client. On `rfc998` one that begins with `netblt` promises to
-    /// give back the number in a RESPONSE (`docs/protocol.md §2.3`).
+    /// return the number in a RESPONSE (`docs/protocol.md §2.3`).
     pub client: String,
-    /// Whether connections may branch from the one that opens (`sealed`, `docs/protocol.md §4.10`):
-    /// an active end makes them, a passive one takes them.
+    /// Whether connections may branch from this one (`sealed`, `docs/protocol.md §4.10`): an active
+    /// end opens them, a passive one accepts them.
     pub branches: bool,
-    /// Whether a passive end on `rfc998` takes OPENs for forged until their sender has shown that
-    /// it hears (`docs/protocol.md §2.3`). Without it, where nobody can forge an address.
+    /// Whether a passive end on `rfc998` validates the source address of an OPEN (`docs/protocol.md
+    /// §2.3`). False only where addresses cannot be forged.
     pub wary: bool,
     /// Length of the transfer, if the source knows it.
     pub transfer_bytes: Option<u64>,
@@ -370,7 +367,7 @@ impl Config {
                 (Wire::Rfc998, Role::Sender) => {
                     Burst { packets: 8, interval: Duration::from_millis(1) }
                 }
-                // Adaptive unless told otherwise, and then it is for the receiver to set limits.
+                // Adaptive by default, so the receiver sets limits.
                 (Wire::Sealed, _) | (_, Role::Receiver) => NO_LIMIT,
             },
             max_outstanding: DEFAULT_OUTSTANDING,
@@ -396,11 +393,11 @@ impl Config {
 }
 
 impl Config {
-    /// What it spends on repair packets on its wire, by its policy.
+    /// The repair policy in force, by wire and rate policy.
     pub(crate) fn spends_on_repair(&self) -> Repair {
         match (self.wire, self.policy) {
             (Wire::Rfc998, _) => Repair::Never,
-            // Nor is one that yields to everybody to send more than it must.
+            // `background` sends no more than it must.
             (_, Policy::Recreated(_) | Policy::Background { .. }) => Repair::Never,
             (
                 Wire::Sealed,
@@ -412,7 +409,7 @@ impl Config {
         }
     }
 
-    /// What is remembered of the path to `peer`.
+    /// The saved rate and round trip of the path to `peer`.
     pub(crate) fn remembers(&self, peer: IpAddr) -> Option<Remembered> {
         let peer = peer.to_canonical();
         let mut known = self.remembered.iter().take(MAX_REMEMBERED);

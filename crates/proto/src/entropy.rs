@@ -1,4 +1,4 @@
-//! Randomness as an input: everything random in a connection comes from 32 bytes handed in, so
+//! Randomness as an input: everything random in a connection derives from a seed of 32 bytes, so
 //! that a seed replays a handshake to the bit.
 
 use zeroize::{Zeroize, Zeroizing};
@@ -24,7 +24,7 @@ impl Entropy {
         Self { seed: Zeroizing::new(seed), drawn: 0 }
     }
 
-    /// 32 bytes never handed out before.
+    /// 32 new bytes.
     pub(crate) fn draw(&mut self) -> [u8; 32] {
         self.drawn += 1;
         let mut hasher = blake3::Hasher::new_keyed(&self.seed);

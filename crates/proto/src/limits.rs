@@ -1,6 +1,6 @@
 //! The protocol's bounds and defaults, each in this one place (`docs/protocol.md §9`).
 //!
-//! What a packet looks like is not here but with its wire; nor is what one machine allows itself.
+//! Packet formats are with their wire, and the bounds of one machine with that machine.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -18,15 +18,15 @@ pub const UDP_HEADER_BYTES: u32 = 8;
 
 /// The largest datagram, in bytes of UDP payload: what IPv4 can carry.
 pub const MAX_DATAGRAM_BYTES: u32 = 65_507;
-/// The datagram if nothing is said: what every path with IPv6 carries.
+/// The default datagram: every path with IPv6 carries it.
 pub const DEFAULT_DATAGRAM_BYTES: u32 = 1232;
 /// The most datagrams in one send: the limit of GSO.
 pub const MAX_BATCH: usize = 64;
-/// The fewest data bytes in a packet of `rfc998`: whatever an old implementation may want, such as
-/// packets as small as the smallest buffer.
+/// The fewest data bytes in a packet of `rfc998`: an old implementation may want packets as small
+/// as the smallest buffer.
 pub const MIN_PACKET_BYTES: u32 = 1;
-/// A control packet of `rfc998` may have so many bytes however small DATA packets are, so that
-/// every message has room.
+/// Bytes that a control packet of `rfc998` may have however small DATA packets are, so that every
+/// message fits.
 pub const MIN_CONTROL_BYTES: usize = 128;
 /// The fewest data bytes in a packet of `sealed`: RFC 998 §4's poor ones, so that every control
 /// item has room, and no peer can make each byte cost as much as a large packet
@@ -42,36 +42,36 @@ pub const MAX_BURST_INTERVAL: Duration = Duration::from_secs(65);
 
 // ---- buffers
 
-/// The most buffers outstanding, and the most that one GO or OK speaks of.
+/// The most buffers outstanding, and the most in one GO or OK.
 pub const MAX_OUTSTANDING: u32 = 4096;
-/// Buffers outstanding if nothing is said.
+/// Default number of outstanding buffers.
 pub const DEFAULT_OUTSTANDING: u32 = 64;
-/// Buffers of `sealed` that a program has at first if nothing is said: of 1 MiB they and all else
-/// that it needs are less than 64 MiB.
+/// Buffers of `sealed` that a program has at first by default: of 1 MiB, they and the rest of its
+/// memory are less than 64 MiB.
 pub const FIRST_BUFFERS: u32 = 48;
-/// Most buffers of `rfc998` that a program has if nothing is said, and the bytes that they take.
+/// Default bound of the buffers of `rfc998`, and of their bytes.
 pub const RFC998_BUFFERS: u32 = 512;
 /// See [`RFC998_BUFFERS`].
 pub const RFC998_BUFFER_MEMORY: u32 = 32 << 20;
-/// Bytes of buffers at most, of `sealed`, if nothing is said: twice what 20 Gbit/s hold in 100 ms.
+/// Default bound of buffer bytes of `sealed`: twice the bandwidth-delay product of 20 Gbit/s and
+/// 100 ms.
 pub const DEFAULT_BUFFER_MEMORY: u64 = 512 << 20;
 /// Bytes in a buffer of `rfc998`: "buffers of any size" (RFC 998 §3), up to what a host can hold.
 pub const BUFFER_BYTES: RangeInclusive<u32> = 1..=1 << 26;
 /// Bytes in the data area of a buffer of `sealed`, a power of two (`docs/protocol.md §3.2`).
 pub const SEALED_BUFFER_BYTES: RangeInclusive<u32> = 1 << 10..=1 << 26;
-/// Bytes in a buffer if nothing is said.
+/// Default bytes in a buffer.
 pub const DEFAULT_BUFFER_BYTES: u32 = 1 << 20;
 
 // ---- the extent table of `sealed` (`docs/protocol.md §8`)
 
 /// The most bytes that a buffer has beyond its data area.
 pub const MAX_TABLE_BYTES: u32 = 1 << 20;
-/// Bytes beyond the data area if nothing is said.
+/// Default bytes beyond the data area.
 pub const DEFAULT_TABLE_BYTES: u32 = 8192;
 /// The most files and directories in a transfer.
 pub const MAX_FILES: u64 = 1 << 24;
-/// The most files and directories that a receiver takes if it is told nothing
-/// (`docs/protocol.md §8.5`).
+/// Default bound of the files and directories that a receiver accepts (`docs/protocol.md §8.5`).
 pub const DEFAULT_MAX_FILES: u64 = 1 << 21;
 /// Bytes of the table's length, with which every image ends.
 pub const TRAILER_BYTES: usize = 4;
@@ -90,8 +90,8 @@ pub const MAX_DEPTH: usize = 128;
 
 /// The longest target of a symbolic link, in bytes: PATH_MAX of Linux without its final zero.
 pub const MAX_TARGET: usize = 4095;
-/// The most bytes of holes that one buffer may describe: they cost nothing on the way, and a second
-/// or less of hashing here.
+/// The most bytes of holes that one buffer may describe: they cost nothing to send, and at most a
+/// second of hashing to receive.
 pub const MAX_HOLES_BYTES: u64 = 1 << 30;
 
 // ---- control
@@ -100,30 +100,29 @@ pub const MAX_HOLES_BYTES: u64 = 1 << 30;
 pub const MAX_RANGES: usize = 64;
 /// The most bytes in one HAVE message (`docs/protocol.md §3.3`): as long as the longest RESEND.
 pub const MAX_HAVE: usize = 512;
-/// The most bytes that a receiver may say it has, in all its HAVE messages: four million small
-/// files.
+/// The most bytes in all HAVE messages of a receiver: four million small files.
 pub const MAX_HAVE_IN_ALL: usize = 64 << 20;
-/// HAVE messages unacknowledged at once: what some 100 ms carry, as control packets are spaced.
+/// Most unacknowledged HAVE messages: as many as spaced control packets carry in some 100 ms.
 pub const MAX_HAVE_UNHEARD: usize = 256;
 /// The longest reason in QUIT, ABORT, REFUSED and DONE, in bytes; longer ones are cut.
 pub const MAX_REASON: usize = 400;
 /// Lanes of a transfer at a time, the main connection among them (`docs/protocol.md §4.11`).
 pub const MAX_LANES: u8 = 32;
-/// Lanes of a connection over its life, each with a number of its own: those that are lost are
-/// replaced, and a bit says which were used.
+/// Lanes of a connection over its life, each with a number of its own: lost ones are replaced, and
+/// one bit each marks the used numbers.
 pub const MAX_LANE_NUMBER: u8 = 63;
-/// How far an image may be ahead of the first that is missing (`docs/protocol.md §8.10`): more
-/// than all lanes together have outstanding.
+/// How far an image may be ahead of the first missing one (`docs/protocol.md §8.10`): more than all
+/// lanes together have outstanding.
 pub const MAX_AHEAD: u64 = 1 << 18;
 /// The longest client string, in bytes (`docs/protocol.md §3.2`).
 pub const MAX_CLIENT: usize = 400;
 /// The death timer.
 pub const DEATH_TIMER: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(49 * 24 * 3600);
-/// The death timer if nothing is said.
+/// Default death timer.
 pub const DEFAULT_DEATH_TIMER: Duration = Duration::from_secs(60);
 
 // ---- memory
 
-/// Peers of which anything is remembered: a machine sends to few, and the list is looked through.
+/// Most peers with a saved rate: a machine sends to few, and the list is searched linearly.
 pub const MAX_REMEMBERED: usize = 256;

@@ -1,4 +1,5 @@
-//! What sender and receiver have in common: what was negotiated, and what becomes of a packet.
+//! What sender and receiver have in common: the negotiated parameters, the outcome of a packet, and
+//! the counters of the stall watchdog.
 
 use std::time::Duration;
 
@@ -8,16 +9,16 @@ use crate::time::Instant;
 use crate::wire::packet::Burst;
 use crate::wire_profile::Rules;
 
-/// What both ends agreed on when the connection opened, as the machines need it.
+/// The parameters that both ends agreed on when the connection opened, as the machines need them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Negotiated {
     pub(crate) rules: Rules,
     pub(crate) geometry: Geometry,
     pub(crate) max_outstanding: u32,
-    /// Bytes that this end's socket holds, if grants depend on it.
+    /// Bytes of this end's socket buffer, if grants depend on it.
     pub(crate) socket_bytes: Option<u32>,
     pub(crate) burst: Burst,
-    /// What this end spends on repair packets, as a sender.
+    /// The repair policy of this end as a sender.
     pub(crate) repair: Repair,
     /// Largest datagram to build, in bytes.
     pub(crate) datagram_bytes: usize,
@@ -29,14 +30,13 @@ pub(crate) struct Negotiated {
     pub(crate) opened: Instant,
     /// Round trip of the handshake, if it was measured.
     pub(crate) rtt: Option<Duration>,
-    /// The same; or the longest that it may have been, if nothing is known but that it may have
-    /// been long.
+    /// The same; or an upper bound, if only that is known.
     pub(crate) longest_rtt: Option<Duration>,
 }
 
 impl Negotiated {
-    /// Bytes of an IP packet of DATA: the largest, or the mean of a full buffer's where packets
-    /// count and not bytes. There a buffer's short packet would make any other measure untrue.
+    /// Bytes of an IP packet of DATA: of the largest one, or, where the pacer counts packets and
+    /// not bytes, the mean over a full buffer, whose last packet may be short.
     pub(crate) fn mean_packet_bytes(&self, overhead: u32) -> u32 {
         if !self.rules.to_the_letter {
             return self.datagram_bytes as u32 + overhead;
@@ -47,8 +47,8 @@ impl Negotiated {
         u32::try_from(bytes / packets).unwrap_or(u32::MAX)
     }
 
-    /// The burst values agreed on, unless they are no limit or the least that a wire can say
-    /// (`docs/protocol.md §2.1`).
+    /// The negotiated burst values, unless they are no limit or the smallest that the wire can
+    /// encode (`docs/protocol.md §2.1`).
     pub(crate) fn burst_limit(&self) -> Option<Burst> {
         let least = Duration::from_millis(1);
         let free = self.burst.packets >= u32::from(u16::MAX) && self.burst.interval <= least;
@@ -56,32 +56,31 @@ impl Negotiated {
     }
 }
 
-/// What a machine says of something that must move on while its peer is heard
-/// (`docs/protocol.md §7.6`).
+/// Counters by which the stall watchdog judges one kind of progress (`docs/protocol.md §7.6`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Underway {
-    /// Grows with every sign that it does.
+    /// Signs of progress so far.
     pub(crate) signs: u64,
-    /// How often something was tried for it so far.
+    /// Attempts so far.
     pub(crate) tries: u64,
 }
 
-/// How soon anything can move.
+/// The time scale on which progress can be expected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) round_trip: Duration,
-    /// What the last acknowledgement took, round trips that are not measured included.
+    /// Delay of the last acknowledgement, also where no round trip was measured.
     pub(crate) answer: Duration,
     /// Between two bursts.
     pub(crate) interval: Duration,
 }
 
-/// What became of a DATA packet.
+/// The outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// Authentic (new or not).
     Authentic,
-    /// Forged, corrupt or replayed: nothing was believed.
+    /// Forged, corrupt or replayed, and ignored.
     Dropped,
     /// Authentic, and impossible.
     Violation(&'static str),

@@ -1,32 +1,30 @@
-//! Counts and measurements: what a run must always tell.
+//! Counts and measurements of a connection.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 use crate::units::{Burst, Rate};
 
-/// Counts and measurements of one connection, from both roles; what a role cannot know stays 0.
+/// Counts and measurements of one connection, of either role; those that a role cannot know stay 0.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
     /// DATA and LDATA packets sent, resends included.
     pub data_packets_sent: u64,
     /// Of the data packets sent, those that were sent before.
     pub data_packets_resent: u64,
-    /// Sender: packets of those it had sent that the receiver asked for again, each as often as it
-    /// did.
+    /// Sender: packets that the receiver asked for again, each as often as it did.
     pub data_packets_asked: u64,
     /// Sender: REPAIR packets sent; they are not among the data packets.
     pub repair_packets_sent: u64,
     /// Receiver: REPAIR packets that arrived.
     pub repair_packets_received: u64,
-    /// Receiver: data packets that were made from them, and need not have come any more.
+    /// Receiver: data packets that were restored from repair packets.
     pub packets_repaired: u64,
     /// DATA and LDATA packets that arrived and were new.
     pub data_packets_received: u64,
     /// DATA and LDATA packets that arrived again.
     pub data_packets_duplicate: u64,
-    /// Packets found missing: by the receiver, or as its reports (`rfc998`: its RESENDs) told the
-    /// sender.
+    /// Packets found missing: by the receiver, or by the sender from REPORTs (`rfc998`: RESENDs).
     pub data_packets_lost: u64,
     /// Datagrams sent, of every kind.
     pub datagrams_sent: u64,
@@ -38,8 +36,8 @@ pub struct Stats {
     pub bytes_received: u64,
     /// Datagrams dropped because they were forged, replayed, malformed or strange.
     pub datagrams_dropped: u64,
-    /// Datagrams that this host's socket had no room for, as far as it tells; several that it put
-    /// together count as one, and those of others on the same socket count as well.
+    /// Datagrams that this host's socket had no room for, as far as the host reports it. A merged
+    /// batch counts as one, and those of other connections on the same socket count as well.
     pub overrun: u32,
     /// Control packets sent or received.
     pub control_packets: u64,
@@ -51,9 +49,9 @@ pub struct Stats {
     pub rtt: Option<Duration>,
     /// Smallest round trip time seen.
     pub min_rtt: Option<Duration>,
-    /// The largest datagram that data leave in, or are asked for in, in bytes.
+    /// The largest datagram of data, sent or granted, in bytes.
     pub datagram_bytes: u32,
-    /// Sender: how often that changed.
+    /// Sender: changes of that size.
     pub resizes: u64,
     /// Buffers outstanding now.
     pub outstanding: u32,
@@ -65,11 +63,11 @@ pub struct Stats {
     pub pacing_rate: Rate,
     /// The circuit breaker of the policy `fixed` has reduced that rate.
     pub rate_reduced: bool,
-    /// The burst values that were agreed on, if they are a limit.
+    /// The negotiated burst values, if they are a limit.
     pub agreed: Option<Burst>,
-    /// Receiver: what its socket holds, in bytes, if the host told.
+    /// Receiver: size of its socket buffer in bytes, if known.
     pub socket_bytes: Option<u32>,
-    /// Receiver: it grants fewer buffers than were agreed on, because its socket holds no more
+    /// Receiver: it grants fewer buffers than negotiated, because its socket holds no more
     /// (`docs/protocol.md §6.2`).
     pub held_to_socket: bool,
     /// When the connection opened.
@@ -84,54 +82,55 @@ pub struct Stats {
     pub steady_bytes: u64,
     /// Sender: image bytes sent for the first time.
     pub first_pass_bytes: u64,
-    /// What limits the sender, as its client said last: the sender told it, the receiver heard it
-    /// (`docs/protocol.md §8.6`). 0: nothing was said.
+    /// What limits the transfer, as the sender's client set it last; the sender sends it, the
+    /// receiver gets it (`docs/protocol.md §8.6`). 0: not set.
     pub limit: u8,
-    /// Sender: what is worth remembering of the path.
+    /// Sender: the rate and round trip to save for the next transfer.
     pub learned: Learned,
-    /// Sender: time spent unable to send, by what was missing.
+    /// Sender: time spent unable to send, by cause.
     pub waited: Waited,
 }
 
-/// What an earlier connection learned of the path to a peer (RFC 9959). Nothing of it is secret.
+/// Rate and round trip of an earlier connection to a peer (Careful Resume, RFC 9959). Neither is
+/// secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remembered {
-    /// What the path took, in IP packets.
+    /// The rate that the path carried, in IP packets.
     pub rate: Rate,
     /// Its smallest round trip.
     pub min_rtt: Duration,
-    /// How long ago that was; of no use after a day.
+    /// Age of the measurement; it is ignored after a day.
     pub age: Duration,
 }
 
-/// What a sender that chooses its own rate learned of the path.
+/// The outcome of a transfer for the saved rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Learned {
-    /// Too little: what was remembered is as good as it was.
+    /// Too short to tell: the saved rate stays.
     #[default]
     Nothing,
-    /// This, just now.
+    /// A new measurement.
     Path(Remembered),
-    /// What was remembered was too much.
+    /// The saved rate was too high.
     Wrong,
 }
 
-/// Why a sender with nothing in its hands was not sending, summed up.
+/// Time for which a sender was blocked, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
-    /// The pacer held it back: the path or the rate cap.
+    /// The pacer: the path or the rate limit.
     pub pacing: Duration,
-    /// Too much in flight.
+    /// The congestion window was full.
     pub in_flight: Duration,
-    /// The receiver had no empty buffer (its disk, or too few buffers for the path).
+    /// No GO: the receiver had no empty buffer (its disk, or too few buffers for the path).
     pub permission: Duration,
-    /// Its own source had not supplied.
+    /// The client had supplied no buffer.
     pub source: Duration,
-    /// Its client paused it.
+    /// The client paused the transfer.
     pub paused: Duration,
 }
 
-/// Where the first pass is in its bursts: what [`Stats::steady_bytes`] is made of.
+/// The first pass in bursts, for [`Stats::steady_bytes`] (RFC 1030 §3).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FirstPass {
     /// Image bytes that moved so far.
@@ -141,8 +140,8 @@ pub(crate) struct FirstPass {
 }
 
 impl FirstPass {
-    /// A packet of the first pass moves at `now`, where bursts are `interval` apart. Within half
-    /// of it the packet belongs to the burst under way: a path may spread that out.
+    /// A packet of the first pass is sent or arrives at `now`; bursts are `interval` apart. Within
+    /// half of that it belongs to the burst under way, which a path may spread out.
     pub(crate) fn advance(&mut self, now: Instant, interval: Duration, stats: &mut Stats) {
         if self.begins(now, interval) {
             self.began = Some(now);
@@ -151,12 +150,12 @@ impl FirstPass {
         }
     }
 
-    /// Whether a packet that moves at `now` would be the first of its burst.
+    /// Whether a packet at `now` would be the first of its burst.
     pub(crate) fn begins(&self, now: Instant, interval: Duration) -> bool {
         self.began.is_none_or(|began| now > began && now.since(began) >= interval / 2)
     }
 
-    /// Of that packet, or of one sent again, these bytes are new.
+    /// Counts the new bytes of a packet.
     pub(crate) fn moved(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
     }

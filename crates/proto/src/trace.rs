@@ -1,4 +1,4 @@
-//! What happened inside a machine, for plots and for finding faults.
+//! Trace events of a machine, for plots and for finding faults (as qlog).
 //!
 //! Recorded only when [`crate::config::Config::trace`] asks for it; polled like everything else.
 //! The text form is one JSON object a line: `docs/reference/trace.md` lists every event and field.
@@ -16,7 +16,7 @@ use crate::wire::Wire;
 
 pub(crate) use record::{Recorder, TraceQueue};
 
-/// One thing that happened.
+/// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceEvent {
     /// The connection opened.
@@ -46,7 +46,7 @@ pub enum TraceEvent {
         /// Bytes in all of them.
         bytes: u32,
     },
-    /// A datagram arrived and was believed.
+    /// An authentic datagram arrived.
     Received {
         /// Its type byte.
         kind: u8,
@@ -55,21 +55,21 @@ pub enum TraceEvent {
         /// It was marked Congestion Experienced.
         marked: bool,
     },
-    /// A datagram arrived and was not believed.
+    /// A datagram arrived that was not authentic.
     Dropped {
         /// Its bytes.
         bytes: u32,
     },
-    /// The socket had no room for datagrams since the line before, where the system tells that.
+    /// The socket dropped datagrams since the last such event, where the system reports it.
     Overrun {
         /// How many so far, of any connection of this socket.
         datagrams: u32,
     },
-    /// A buffer has come so far.
+    /// A buffer has reached a stage.
     Buffer {
         /// Its number; 0 if it has none yet.
         number: u64,
-        /// How far.
+        /// Its stage.
         stage: Stage,
         /// Buffers outstanding now.
         outstanding: u32,
@@ -77,14 +77,14 @@ pub enum TraceEvent {
         /// Receiver: full ones that its disk has not given back.
         held: u32,
     },
-    /// Packets of a buffer are asked for again (receiver), or were (sender).
+    /// A RESEND for packets of a buffer was queued (receiver) or arrived (sender).
     Resend {
         /// The buffer.
         number: u64,
         /// How many packets.
         packets: u64,
     },
-    /// Repair packets of a buffer are to leave (sender), or packets of it were made from such
+    /// Repair packets of a buffer were queued (sender), or packets of it were restored from them
     /// (receiver).
     Repair {
         /// The buffer.
@@ -109,7 +109,8 @@ pub enum TraceEvent {
         /// The largest to send from now on, in bytes.
         bytes: u32,
     },
-    /// Sender: where it stands; at most once a report (`rfc998`: once a control packet).
+    /// Sender: its rate and what it depends on; at most once a report (`rfc998`: once a control
+    /// packet).
     Rate(RateLine),
     /// Sender: its congestion window changed, under a policy that has one.
     Window {
@@ -122,7 +123,7 @@ pub enum TraceEvent {
         /// What the congestion controller does from then on, in a word.
         mode: &'static str,
     },
-    /// Sender: a test whether losses are its own doing is over, under a policy that tests.
+    /// Sender: a test whether losses depend on its rate is over, under a policy that tests.
     Test {
         /// How it ended, in a word.
         verdict: &'static str,
@@ -144,13 +145,13 @@ pub enum TraceEvent {
         /// Why, in a word.
         reason: &'static str,
     },
-    /// Receiver: where it stands, with each control packet.
+    /// Receiver: its state, with each control packet.
     Receiver(ReceiverLine),
-    /// Nothing was heard for three seconds although it was asked for (`sealed`).
+    /// The peer has not answered a probe for three seconds (`sealed`).
     Silent,
-    /// The peer is heard again.
+    /// After a silence, a packet of the peer has arrived.
     Answering,
-    /// So many events before this one are missing: nobody took them in time.
+    /// Events before this one were dropped, because the queue was full.
     Lost {
         /// How many.
         events: u64,
@@ -162,7 +163,7 @@ pub enum TraceEvent {
 pub enum Stage {
     /// Receiver: the client hands in an empty one.
     Offered,
-    /// Receiver: GO was said. Sender: GO came, and the client is to fill it.
+    /// Receiver: GO was queued. Sender: GO came, and the client is to fill it.
     Granted,
     /// Sender: the client filled it.
     Supplied,
@@ -170,9 +171,9 @@ pub enum Stage {
     Begun,
     /// Sender: its first pass is over.
     Sent,
-    /// Receiver: its last packet came, OK was said, and the client has it.
+    /// Receiver: its last packet came, OK was queued, and the client has it.
     Filled,
-    /// Sender: OK came. Receiver: the sender knows of the OK.
+    /// Sender: OK came. Receiver: the sender acknowledged the OK.
     Accepted,
     /// It went back to the client without that.
     Released,
@@ -181,13 +182,13 @@ pub enum Stage {
 /// The timers of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timer {
-    /// Receiver: a control message is unacknowledged for too long, and goes again.
+    /// Receiver: a control message was not acknowledged in time and is repeated.
     Control,
-    /// Receiver: a data timer, or on `sealed` the time in which nothing stirs.
+    /// Receiver: a data timer; on `sealed` the idle time without arrivals.
     Data,
-    /// Nothing was heard for the whole death timer.
+    /// No packet of the peer arrived for the whole death timer.
     Death,
-    /// The peer was heard, but nothing moved on.
+    /// The peer answered, but the transfer made no progress.
     Stalled,
     /// The peer's host refused packets for too long.
     Unreachable,
@@ -199,18 +200,18 @@ pub enum Timer {
     Silence,
     /// Sender: the circuit breaker lets one packet through.
     Probe,
-    /// A KEEPALIVE leaves because nothing else did, or as a question.
+    /// A KEEPALIVE leaves because nothing else did, or as a probe.
     Keepalive,
     /// The rate law's own timer.
     Rate,
 }
 
-/// What a sender waits for.
+/// What blocks a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// In flight is as much as may be.
+    /// The window is full.
     InFlight,
-    /// Everything granted was sent: the receiver is to say GO, OK or RESEND.
+    /// Everything granted was sent: the receiver must send GO, OK or RESEND.
     Permission,
     /// The client has not filled the next buffer: its disk.
     Source,
@@ -218,12 +219,12 @@ pub enum Cause {
     Paused,
 }
 
-/// Where a sender stands.
+/// The state of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLine {
     /// Phase of the rate law.
     pub phase: &'static str,
-    /// What the rate law believes the path carries, if it has a belief.
+    /// The rate law's estimate of the path's rate, if it has one.
     pub bandwidth: Option<Rate>,
     /// Rate of sending now, in bytes of IP packets.
     pub pacing: Rate,
@@ -233,15 +234,15 @@ pub struct RateLine {
     pub rtt: Option<Duration>,
     /// Smallest round trip, as the rate law believes it or as it was measured.
     pub min_rtt: Option<Duration>,
-    /// How long the queue on the path is believed to be.
+    /// The estimated queueing delay.
     pub queue: Duration,
-    /// What only the way back adds to a round trip.
+    /// The delay that only the reverse path adds to a round trip.
     pub way_back: Duration,
     /// Mean difference of one round trip to the next.
     pub varies_by: Duration,
     /// This sender's part of what the bottleneck carries, in millionths, if it is known.
     pub share_ppm: Option<u64>,
-    /// Bytes in flight, where anybody tells of them.
+    /// Bytes in flight, where there is feedback.
     pub in_flight: Option<u64>,
     /// Most bytes that may be in flight.
     pub cap: Option<u64>,
@@ -263,7 +264,7 @@ pub struct RateLine {
     pub accepted_bytes: u64,
 }
 
-/// Where a receiver stands.
+/// The state of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverLine {
     /// Smoothed round trip.

@@ -1,55 +1,54 @@
-//! How the wires differ in what the machines do: settled once, when a connection opens.
+//! The capabilities of a wire: how the machines behave on it, fixed when a connection opens.
 //!
-//! Bytes differ in [`crate::codec`], behaviour differs here, and in nothing else: no machine asks
-//! which wire it is on.
+//! The wires differ in bytes in [`crate::codec`] and in behaviour here, and nowhere else: no
+//! machine asks which wire it is on.
 
 use std::time::Duration;
 
 use crate::limits::DEATH_TIMER;
 use crate::wire::{Wire, data_overhead};
 
-/// A dally that is longer than two control timer values is no longer than this.
+/// Longest dally beyond two control timer values.
 pub(crate) const LONG_DALLY: Duration = Duration::from_secs(3);
 
-/// What holds on one wire.
+/// The capabilities of one wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
-    /// The receiver tells the sender what arrives, in REPORTs (`docs/protocol.md §6.3`).
+    /// The receiver sends REPORTs of arrivals (`docs/protocol.md §6.3`).
     pub(crate) reports: bool,
     /// The transfer ends with END and a verdict (`docs/protocol.md §7`); else with the last OK.
     pub(crate) verdict: bool,
     /// OK carries an offer of burst values (RFC 998 §4).
     pub(crate) offers: bool,
-    /// Burst values are kept to the letter: packets count, bursts keep their distance, and what
-    /// NULL-ACK says of them is what is done (`docs/protocol.md §6.7`).
+    /// The pacer keeps burst values strictly: it counts packets, keeps bursts apart, and uses the
+    /// values that NULL-ACK announces (`docs/protocol.md §6.7`).
     pub(crate) to_the_letter: bool,
-    /// How many control packets carry a message without being asked; `None`: all of them, until it
-    /// is acknowledged (`docs/protocol.md §6.2`).
+    /// Control packets that carry a new message without a timeout. `None`: all of them, until it is
+    /// acknowledged (`docs/protocol.md §6.2`).
     pub(crate) copies: Option<u8>,
-    /// Control packets keep a distance, and repeat themselves on a beat; else each new message
-    /// leaves at once.
+    /// Control packets are spaced, and repeated at an interval; else each new message leaves at
+    /// once.
     pub(crate) beats: bool,
-    /// How often the news that nothing is left to send is repeated (`docs/protocol.md §6.4`).
+    /// How often the sender repeats that nothing is left to send (`docs/protocol.md §6.4`).
     pub(crate) dry_repeats: Option<u8>,
-    /// How many of the receiver's control timer values a dally lasts if that is no more than 3 s,
-    /// else two, and its bounds (`docs/protocol.md §7.3`).
+    /// Length of a dally in values of the receiver's control timer, if that is no more than 3 s;
+    /// else two. `dally` has its bounds (`docs/protocol.md §7.3`).
     pub(crate) dally_timers: u32,
     pub(crate) dally: (Duration, Duration),
-    /// A silent peer is asked, and the client told of it (`docs/protocol.md §7.4`).
+    /// A silent peer is probed, and the client gets an event (`docs/protocol.md §7.4`).
     pub(crate) asks: bool,
-    /// The peer is known by a connection id, wherever its packets come from, and may move
-    /// (`docs/protocol.md §4.5`).
+    /// Packets have a connection id, so the peer may move (`docs/protocol.md §4.5`).
     pub(crate) moves: bool,
-    /// The size of packets follows the path (`docs/protocol.md §6.5`).
+    /// The packet size follows path MTU discovery (`docs/protocol.md §6.5`).
     pub(crate) sizes: bool,
-    /// A sender's packets after OPEN ask for ECN marks, if its rate law answers them.
+    /// A sender's packets after OPEN are ECN-capable, if its rate law responds to marks.
     pub(crate) marks: bool,
     /// Bytes of a DATA datagram that are not data.
     pub(crate) data_overhead: u32,
 }
 
 impl Rules {
-    /// The rules of `wire`.
+    /// The profile of `wire`.
     pub(crate) fn of(wire: Wire) -> Self {
         let sealed = Self {
             reports: true,
@@ -77,7 +76,8 @@ impl Rules {
                 copies: None,
                 beats: false,
                 dry_repeats: None,
-                // The receiver says it again four times by then, each half as long after again.
+                // The receiver has repeated its message four times by then, at intervals that grow
+                // by half.
                 dally_timers: 9,
                 dally: (sealed.dally.0, *DEATH_TIMER.end()),
                 asks: false,

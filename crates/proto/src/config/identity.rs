@@ -1,12 +1,12 @@
-//! How an end proves itself by a static key (`docs/protocol.md §4.8`): a client to the one server
-//! whose key it holds, a server to all clients whose keys it was given.
+//! Authentication by static keys (`docs/protocol.md §4.8`): of a client to the one server whose key
+//! it holds, of a server to all clients whose keys it was given.
 
 use std::sync::Arc;
 
 pub use crate::crypto::static_keys::{NoKey, PublicKey, StaticKey};
 pub use crate::crypto::static_pairing::{Bond, KeyId};
 
-/// What an end holds in place of a ticket's secret. Cloning shares it.
+/// The keys of an end, in place of a ticket's secret. Cloning shares them.
 #[derive(Clone, Debug)]
 pub enum Identity {
     /// An active end's.
@@ -16,20 +16,20 @@ pub enum Identity {
 }
 
 impl Identity {
-    /// That of an active end with the key `own`, which calls the end with the key `server` and no
-    /// other.
+    /// The identity of an active end with the key `own`, which connects to the server with the key
+    /// `server` and to no other.
     pub fn client(own: StaticKey, server: PublicKey) -> Result<Self, NoKey> {
         let bond = Bond::with_server(&own, server)?;
         Ok(Self::Client(Arc::new(Calling { own, bond })))
     }
 
-    /// That of a passive end which lets these in.
+    /// The identity of a passive end that accepts these clients.
     pub fn server(authorized: Arc<Authorized>) -> Self {
         Self::Server(authorized)
     }
 }
 
-/// What a client needs to call its server.
+/// The keys of a client.
 #[derive(Debug)]
 pub struct Calling {
     pub(crate) own: StaticKey,
@@ -43,26 +43,27 @@ impl Calling {
     }
 }
 
-/// The key of a server and those that it lets in, found by their ids in logarithmic time.
+/// The key of a server and those of the clients that it accepts, found by their ids in logarithmic
+/// time.
 ///
-/// Each costs one multiplication on the curve (some 0.05 ms) when it is made, and no more for any
-/// OPEN that comes.
+/// Each client costs one multiplication on the curve (some 0.05 ms) when it is added, and none per
+/// OPEN.
 #[derive(Clone, Debug)]
 pub struct Authorized {
     own: StaticKey,
-    /// Those that are let in until they are changed, which may be many.
+    /// Clients accepted until the list changes; may be many.
     clients: Arc<Bonds>,
-    /// Those that are let in for a while, which are few.
+    /// Clients accepted for a while; few.
     lent: Bonds,
     introduces: bool,
 }
 
-/// What a server has in common with clients.
+/// The pairings of a server's key with those of clients.
 #[derive(Clone, Debug, Default)]
 struct Bonds {
     /// By their ids.
     bonds: Vec<Bond>,
-    /// Whose they are, in order.
+    /// The clients' keys, sorted.
     peers: Vec<PublicKey>,
 }
 
@@ -75,8 +76,8 @@ impl Bonds {
         Self { bonds, peers }
     }
 
-    /// The same server's with these clients; what it knows already is not computed again. Keys that
-    /// are none are handed back.
+    /// The same server's pairings with these clients; known ones are not computed again. Returns
+    /// invalid keys.
     fn changed(&self, own: &StaticKey, clients: &[PublicKey]) -> (Self, Vec<PublicKey>) {
         let mut known: Vec<&Bond> = self.bonds.iter().collect();
         known.sort_by_key(|bond| bond.peer());
@@ -105,32 +106,32 @@ impl Bonds {
 }
 
 impl Authorized {
-    /// A server with the key `own` that lets in the owners of these keys. It tells its public key
+    /// A server with the key `own` that accepts the owners of these keys. It sends its public key
     /// to every client that asks.
     ///
-    /// Keys that are none are left out and handed back.
+    /// Invalid keys are left out and returned.
     pub fn new(own: StaticKey, clients: &[PublicKey]) -> (Self, Vec<PublicKey>) {
         let nobody =
             Self { own, clients: Arc::default(), lent: Bonds::default(), introduces: true };
         nobody.changed(clients)
     }
 
-    /// The same server with these clients in place of those before; what it knows already is not
-    /// computed again. Keys that are none are left out and handed back.
+    /// The same server with these clients in place of those before; known pairings are not computed
+    /// again. Invalid keys are left out and returned.
     pub fn changed(&self, clients: &[PublicKey]) -> (Self, Vec<PublicKey>) {
         let (clients, none) = self.clients.changed(&self.own, clients);
         (Self { clients: Arc::new(clients), ..self.clone() }, none)
     }
 
-    /// The same server, which lets these in beside its clients, in place of those before. It costs
-    /// what these do, however many clients there are. Keys that are none are left out.
+    /// The same server, which also accepts these keys for a while, in place of those before. The
+    /// cost does not depend on the number of clients. Invalid keys are left out.
     #[must_use]
     pub fn lending(&self, keys: &[PublicKey]) -> Self {
         let (lent, _) = self.lent.changed(&self.own, keys);
         Self { lent, ..self.clone() }
     }
 
-    /// The same, but it tells nobody its key: who calls it has it from elsewhere.
+    /// The same, but it does not send its key: clients have it from elsewhere.
     #[must_use]
     pub fn hidden(self) -> Self {
         Self { introduces: false, ..self }
@@ -141,22 +142,22 @@ impl Authorized {
         &self.own
     }
 
-    /// Whether it tells its public key to whoever asks.
+    /// Whether it sends its public key to any client that asks.
     pub fn introduces(&self) -> bool {
         self.introduces
     }
 
-    /// How many it lets in.
+    /// The number of keys that it accepts.
     pub fn count(&self) -> usize {
         self.clients.bonds.len() + self.lent.bonds.len()
     }
 
-    /// Whether it lets in the owner of `client`.
+    /// Whether it accepts the owner of `client`.
     pub fn knows(&self, client: &PublicKey) -> bool {
         self.clients.knows(client) || self.lent.knows(client)
     }
 
-    /// Those with this id: none or one, and more only by a chance of one in 2^64.
+    /// The pairings with this id: none or one, and more only with probability 2^-64.
     pub(crate) fn with_id(&self, id: KeyId) -> impl Iterator<Item = &Bond> {
         self.clients.with_id(id).iter().chain(self.lent.with_id(id))
     }

@@ -1,14 +1,14 @@
-//! Where trace events are kept until somebody takes them.
+//! The queue of trace events until they are polled.
 
 use std::collections::VecDeque;
 
 use super::TraceEvent;
 use crate::time::Instant;
 
-/// Trace events kept if nobody polls them.
+/// Most trace events in the queue.
 const MAX_TRACE: usize = 65_536;
 
-/// The pen of one machine. Switched off it costs one comparison an event, and no memory.
+/// The recorder of one machine. Switched off it costs one comparison per event, and no memory.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     on: bool,
@@ -35,7 +35,7 @@ impl Recorder {
     }
 }
 
-/// The events of an endpoint, bounded: what nobody takes in time is counted and not kept.
+/// The events of an endpoint, bounded: events beyond that are counted and dropped.
 #[derive(Debug, Default)]
 pub(crate) struct TraceQueue {
     on: bool,

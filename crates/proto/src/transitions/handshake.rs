@@ -1,4 +1,5 @@
-//! The table of opening: an active and a passive end in every state, and every input.
+//! The transition table of the handshake: an active and a passive end in every state, and every
+//! input.
 
 use std::net::SocketAddr;
 
@@ -67,14 +68,14 @@ fn give(endpoint: &mut Endpoint, from: SocketAddr, now: Instant, bytes: &[u8]) {
     );
 }
 
-/// An endpoint under test, and what its true partner and it say to each other.
+/// An endpoint under test, and the packets that its true peer and it exchange.
 struct Bench {
     endpoint: Endpoint,
     is_active: bool,
     open: Vec<u8>,
     response: Vec<u8>,
     confirm: Vec<u8>,
-    /// What the passive end says to that.
+    /// The passive end's answer.
     hello: Vec<u8>,
     now: Instant,
 }

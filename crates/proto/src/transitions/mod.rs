@@ -1,4 +1,5 @@
-//! The full tables of sender, receiver and opening: every state against every input, as snapshots.
+//! The transition tables of sender, receiver and handshake: every state against every input, as
+//! snapshots.
 //!
 //! A table is made by driving the real machines; a change of behaviour shows as a changed line.
 //! The drawings are in `docs/protocol.md §10`.
@@ -43,7 +44,7 @@ fn negotiated() -> Negotiated {
     }
 }
 
-/// Both ends of one sealed link.
+/// The codecs of both ends of a `sealed` connection.
 fn links() -> (Link, Link) {
     let (a, b) = ([1; 32], [2; 32]);
     (Link::sealed(1, 2, Cipher::Aes256Gcm, a, b), Link::sealed(2, 1, Cipher::Aes256Gcm, b, a))
@@ -53,7 +54,7 @@ fn ms(n: u64) -> Instant {
     Instant::from_nanos(n * 1_000_000)
 }
 
-/// What a datagram says, read by the other end of the link.
+/// The content of a datagram, decoded by the other end.
 fn describe(link: &mut Link, bytes: &mut [u8]) -> String {
     match link.receive(bytes, ControlSeq(0)) {
         None => "unreadable".to_owned(),

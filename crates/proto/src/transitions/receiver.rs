@@ -1,4 +1,4 @@
-//! The receiver's table: buffer 1 in every state, and every input.
+//! The receiver's transition table: buffer 1 in every state, and every input.
 
 use super::*;
 use crate::api::Reception;

@@ -1,4 +1,4 @@
-//! The sender's table: buffer 1 in every state, and every input.
+//! The sender's transition table: buffer 1 in every state, and every input.
 
 use super::*;
 use crate::buffer::Buffer;
