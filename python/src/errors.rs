@@ -3,7 +3,7 @@
 
 use std::io;
 
-use netblt::{Error, ErrorKind, Reason, RequestErrorKind};
+use netblt::{CloseReason, Error, ErrorKind, RequestErrorKind};
 use pyo3::prelude::*;
 
 /// The exit code of the program for a file that vanished while it was sent.
@@ -66,7 +66,7 @@ fn class(error: &Error) -> (&'static str, Option<i32>) {
             (ErrorKind::Refused, _) => ("RefusedError", Some(ECONNREFUSED)),
             (ErrorKind::Protocol, _) => ("ProtocolError", Some(ECONNABORTED)),
             // The host has answered that nobody listens there.
-            (_, Reason::NoAnswer { unreachable: true, .. } | Reason::Unreachable) => {
+            (_, CloseReason::NoAnswer { unreachable: true, .. } | CloseReason::Unreachable) => {
                 ("RefusedError", Some(ECONNREFUSED))
             }
             _ => ("SilentError", Some(ETIMEDOUT)),

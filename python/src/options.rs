@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use netblt::{Extras, Family, Lanes, Overwrite, Pace, Policy, Rate, Repair, Resume, Share};
+use netblt::{
+    Extras, Family, FecPercent, FecPolicy, FixedRate, Lanes, Overwrite, Policy, Rate, Resume,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -110,7 +112,7 @@ pub(crate) fn policy(name: &str, rate: Option<u64>) -> PyResult<Policy> {
         ("aggressive", ceiling) => Ok(Policy::Aggressive { ceiling }),
         ("cubic", ceiling) => Ok(Policy::Cubic { ceiling }),
         ("fixed", rate) => {
-            let pace = rate.and_then(Pace::rate).map(Policy::Fixed);
+            let pace = rate.and_then(FixedRate::rate).map(Policy::Fixed);
             pace.ok_or_else(|| PyValueError::new_err("policy \"fixed\" needs a rate"))
         }
         _ => Err(PyValueError::new_err(format!(
@@ -119,16 +121,16 @@ pub(crate) fn policy(name: &str, rate: Option<u64>) -> PyResult<Policy> {
     }
 }
 
-fn fec(spent: &Spent) -> PyResult<Repair> {
-    let share = |percent: i64| u8::try_from(percent).ok().and_then(Share::percent);
+fn fec(spent: &Spent) -> PyResult<FecPolicy> {
+    let share = |percent: i64| u8::try_from(percent).ok().and_then(FecPercent::percent);
     match spent {
-        Spent::Word(word) if word == "auto" => Ok(Repair::Auto),
-        Spent::Word(word) if word == "never" => Ok(Repair::Never),
+        Spent::Word(word) if word == "auto" => Ok(FecPolicy::Auto),
+        Spent::Word(word) if word == "never" => Ok(FecPolicy::Never),
         Spent::Word(word) => {
             Err(PyValueError::new_err(format!("fec: {word:?} is not auto, never or a percentage")))
         }
-        Spent::Percent(percent) => share(*percent).map(Repair::Share).ok_or_else(|| {
-            PyValueError::new_err(format!("fec: {percent} is not 1 to {} percent", Share::MAX))
+        Spent::Percent(percent) => share(*percent).map(FecPolicy::Share).ok_or_else(|| {
+            PyValueError::new_err(format!("fec: {percent} is not 1 to {} percent", FecPercent::MAX))
         }),
     }
 }

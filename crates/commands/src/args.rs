@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use netblt::ticket::{self, Ticket};
-use netblt::{Extras, Family, Lanes, Options, Policy, Rate, Rendezvous, Repair, Resume, Share};
+use netblt::{
+    Extras, Family, FecPercent, FecPolicy, Lanes, Options, Policy, Rate, Rendezvous, Resume,
+};
 use netblt_proto::config::Wire;
 use netblt_proto::limits::{DEFAULT_TABLE_BYTES, MAX_CLIENT, MAX_LANES, MAX_OUTSTANDING};
 use netblt_proto::wire::packet::Burst;
@@ -179,23 +181,21 @@ pub(crate) enum WireName {
 }
 
 /// `--fec`: `auto`, `never`, or a share in percent.
-pub(crate) fn repair(text: &str) -> Result<Repair, String> {
-    let percent = |digits: &str| digits.parse().ok().and_then(Share::percent);
+pub(crate) fn repair(text: &str) -> Result<FecPolicy, String> {
+    let percent = |digits: &str| digits.parse().ok().and_then(FecPercent::percent);
     match text {
-        "auto" => Ok(Repair::Auto),
-        "never" => Ok(Repair::Never),
-        _ => text
-            .strip_suffix('%')
-            .and_then(percent)
-            .map(Repair::Share)
-            .ok_or_else(|| format!("it is auto, never, or a share from 1% to {}%", Share::MAX)),
+        "auto" => Ok(FecPolicy::Auto),
+        "never" => Ok(FecPolicy::Never),
+        _ => text.strip_suffix('%').and_then(percent).map(FecPolicy::Share).ok_or_else(|| {
+            format!("it is auto, never, or a share from 1% to {}%", FecPercent::MAX)
+        }),
     }
 }
 
 /// A background sender sends nothing that is not necessary (`docs/protocol.md §6.10`).
-pub(crate) fn check_repair(repair: Option<Repair>, background: bool) -> Result<(), Failure> {
+pub(crate) fn check_repair(repair: Option<FecPolicy>, background: bool) -> Result<(), Failure> {
     match repair {
-        Some(Repair::Auto | Repair::Share(_)) if background => Err(Failure::usage(
+        Some(FecPolicy::Auto | FecPolicy::Share(_)) if background => Err(Failure::usage(
             "--fec sends more than must be, which --policy background never does",
         )),
         _ => Ok(()),

@@ -160,7 +160,7 @@ fn code(error: &Error, sending: bool) -> Code {
 
 #[cfg(test)]
 mod tests {
-    use netblt_proto::api::Reason;
+    use netblt_proto::api::CloseReason;
     use netblt_proto::config::Wire;
 
     use super::*;
@@ -177,7 +177,7 @@ mod tests {
             let wire = Wire::Sealed;
             code(&Error::Connect { peer: String::new(), wire, reason }, false).number()
         };
-        let no_answer = |hint: Option<&str>| Reason::NoAnswer {
+        let no_answer = |hint: Option<&str>| CloseReason::NoAnswer {
             hint: hint.map(str::to_owned),
             unreachable: false,
         };
@@ -185,10 +185,10 @@ mod tests {
         let (host, source) = ("nowhere:9".to_owned(), io::Error::from(ErrorKind::NotFound));
         assert_eq!(code(&Error::Unresolved { host, source }, true).number(), 35);
         assert_eq!(connect(no_answer(Some("unknown peer"))), 5);
-        assert_eq!(connect(Reason::Refused("busy".to_owned())), 5);
-        assert_eq!(code(&Error::Ended(Reason::DeathTimer), true).number(), 30);
-        assert_eq!(code(&Error::Ended(Reason::PeerQuit(String::new())), true).number(), 12);
-        assert_eq!(code(&Error::Ended(Reason::Violation("x")), true).number(), 2);
+        assert_eq!(connect(CloseReason::Refused("busy".to_owned())), 5);
+        assert_eq!(code(&Error::Ended(CloseReason::DeathTimer), true).number(), 30);
+        assert_eq!(code(&Error::Ended(CloseReason::PeerQuit(String::new())), true).number(), 12);
+        assert_eq!(code(&Error::Ended(CloseReason::Violation("x")), true).number(), 2);
         assert_eq!(code(&Error::NotVerified(String::new()), true).number(), 23);
         assert_eq!(code(&Error::Interrupted, true).number(), 20);
         assert_eq!(code(&Error::Restarted("twice"), true).number(), 12);

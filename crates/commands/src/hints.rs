@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use netblt::{Error, LimitedBy, Warning};
-use netblt_proto::api::Reason;
+use netblt_proto::api::CloseReason;
 use netblt_proto::config::Wire;
 
 /// A hint after an error, to be appended to it.
@@ -18,24 +18,24 @@ pub(crate) fn on_error(error: &Error) -> &'static str {
         Error::Memory { .. } => "; use fewer or smaller ones (--memory, --buffers, --buffer-size)",
         Error::TooMuch { what: "bytes", .. } => "; --max-size takes more, if the sender says so",
         Error::TooMuch { .. } => "; --max-files takes more",
-        Error::Ended(Reason::Stalled(_)) => "; a smaller --mtu on both sides would show it",
+        Error::Ended(CloseReason::Stalled(_)) => "; a smaller --mtu on both sides would show it",
         Error::Connect { wire, reason, .. } => on_silence(*wire, reason),
         _ => "",
     }
 }
 
 /// A likely reason for the missing answer.
-fn on_silence(wire: Wire, reason: &Reason) -> &'static str {
+fn on_silence(wire: Wire, reason: &CloseReason) -> &'static str {
     match reason {
-        Reason::NoAnswer { .. } | Reason::Unreachable if wire == Wire::Rfc998 => {
+        CloseReason::NoAnswer { .. } | CloseReason::Unreachable if wire == Wire::Rfc998 => {
             "; does the other side wait there for RFC 998, with --raw-ip on both sides or on none \
              and at these ports, and do firewalls let it through?"
         }
-        Reason::NoAnswer { hint: Some(hint), .. } => on_hint(hint),
-        Reason::NoAnswer { unreachable: true, .. } | Reason::Unreachable => {
+        CloseReason::NoAnswer { hint: Some(hint), .. } => on_hint(hint),
+        CloseReason::NoAnswer { unreachable: true, .. } | CloseReason::Unreachable => {
             "; is the other side still waiting, and is this its present ticket?"
         }
-        Reason::NoAnswer { .. } => {
+        CloseReason::NoAnswer { .. } => {
             "; is the other side still waiting, and do firewalls let UDP through to that port? A \
              router in front of it must forward the port, and --advertise name its address"
         }
@@ -120,10 +120,11 @@ mod tests {
     #[test]
     fn advice_names_options_where_they_help() {
         let connect = |wire, reason| Error::Connect { peer: String::new(), wire, reason };
-        let silence = Reason::NoAnswer { hint: None, unreachable: false };
+        let silence = CloseReason::NoAnswer { hint: None, unreachable: false };
         assert!(on_error(&connect(Wire::Sealed, silence.clone())).contains("--advertise"));
         assert!(on_error(&connect(Wire::Rfc998, silence)).contains("--raw-ip"));
-        let hinted = |hint: &str| Reason::NoAnswer { hint: Some(hint.into()), unreachable: false };
+        let hinted =
+            |hint: &str| CloseReason::NoAnswer { hint: Some(hint.into()), unreachable: false };
         for (hint, advice) in [
             ("the server does not know your key, or has another one", "your key (-i) was rejected"),
             ("this end knows its peers by their keys, not by a ticket", "netblt keygen"),

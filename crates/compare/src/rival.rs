@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use netblt_emu::netns::Host;
-use netblt_proto::config::Protocol;
+use netblt_proto::config::EmulatedProtocol;
 use netblt_proto::units::Rate;
 
 use crate::process::Words;
@@ -39,7 +39,7 @@ enum Kind {
     /// Ours, by one of its policies.
     Ours(&'static str),
     /// Another's rules on our packets.
-    Recreated(Protocol),
+    Recreated(EmulatedProtocol),
     /// iperf3 by a kernel's congestion control.
     Tcp(&'static str),
     /// Over an sshd of the contest's own.
@@ -90,7 +90,7 @@ pub fn all() -> Vec<Rival> {
         copiers.map(|(name, copier)| Rival { name: name.to_owned(), kind: Kind::Ssh(copier) });
     let others = [("srt", Kind::Srt), ("uftp", Kind::Uftp)];
     let others = others.map(|(name, kind)| Rival { name: name.to_owned(), kind });
-    let gallery = Protocol::ALL.iter().map(|&protocol| Rival {
+    let gallery = EmulatedProtocol::ALL.iter().map(|&protocol| Rival {
         name: protocol.name().replace('_', "-"),
         kind: Kind::Recreated(protocol),
     });
@@ -288,10 +288,10 @@ impl Rival {
 
 /// The part of the link's rate that a re-creation is given, in per cent: for FOBS that of its
 /// cards, for Tsunami its target, for RBUDP the rate that it keeps.
-const fn given_percent(protocol: Protocol) -> Option<u64> {
+const fn given_percent(protocol: EmulatedProtocol) -> Option<u64> {
     match protocol {
-        Protocol::Fobs | Protocol::Tsunami => Some(100),
-        Protocol::Rbudp => Some(GIVEN_PERCENT),
+        EmulatedProtocol::Fobs | EmulatedProtocol::Tsunami => Some(100),
+        EmulatedProtocol::Rbudp => Some(GIVEN_PERCENT),
         _ => None,
     }
 }

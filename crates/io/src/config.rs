@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use netblt_proto::config::{Config, NO_LIMIT, Role, Secret, Wire};
+use netblt_proto::config::{Config, Role, Secret, UNLIMITED_BURST, Wire};
 use netblt_proto::limits::{
     IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, MAX_OUTSTANDING, UDP_HEADER_BYTES,
 };
@@ -68,7 +68,7 @@ fn burst(options: &Options, role: Role, datagram_bytes: u32) -> Option<Burst> {
         Wire::Rfc998 => burst_in_millis(rate, packet_bytes),
     });
     // The least that this wire can say: to some an interval of nothing makes no sense.
-    let no_limit = Burst { interval: Duration::from_millis(1), ..NO_LIMIT };
+    let no_limit = Burst { interval: Duration::from_millis(1), ..UNLIMITED_BURST };
     let no_limit = (options.wire == Wire::Rfc998 && role == Role::Receiver).then_some(no_limit);
     options.burst.or(made).or(no_limit)
 }

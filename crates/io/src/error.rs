@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use netblt_proto::api::{Reason, printable, printable_bytes};
+use netblt_proto::api::{CloseReason, printable, printable_bytes};
 use netblt_proto::config::Wire;
 
 /// Why a transfer failed.
@@ -180,11 +180,11 @@ pub enum Error {
         /// Over which wire.
         wire: Wire,
         /// Why not.
-        reason: Reason,
+        reason: CloseReason,
     },
     /// The connection was open and ended before the transfer was verified.
     #[error("the transfer is incomplete: {0}")]
-    Ended(Reason),
+    Ended(CloseReason),
     /// The other side was restarted, and this transfer cannot start over.
     #[error("the peer restarted: {0}")]
     Restarted(&'static str),

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use netblt_proto::api::Reason;
+use netblt_proto::api::CloseReason;
 
 use crate::error::{Error, RequestErrorKind};
 
@@ -96,7 +96,7 @@ impl Error {
     /// files or the peer's program are wrong.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Ended(Reason::PeerQuit(words)) => !words.starts_with(REFUSED_WORD),
+            Self::Ended(CloseReason::PeerQuit(words)) => !words.starts_with(REFUSED_WORD),
             Self::File { source, .. } | Self::Socket { source, .. } => passes(source.kind()),
             Self::Stranded { error, .. } => error.is_retryable(),
             Self::DatagramSize { .. } => false,
@@ -139,25 +139,27 @@ fn passes(kind: io::ErrorKind) -> bool {
     )
 }
 
-fn unconnected(reason: &Reason) -> ErrorKind {
+fn unconnected(reason: &CloseReason) -> ErrorKind {
     match reason {
-        Reason::Refused(_) | Reason::NoAnswer { hint: Some(_), .. } => ErrorKind::Refused,
-        Reason::Violation(_) | Reason::PeerAborted(_) => ErrorKind::Protocol,
+        CloseReason::Refused(_) | CloseReason::NoAnswer { hint: Some(_), .. } => ErrorKind::Refused,
+        CloseReason::Violation(_) | CloseReason::PeerAborted(_) => ErrorKind::Protocol,
         _ => ErrorKind::Unreached,
     }
 }
 
-fn ended(reason: &Reason) -> ErrorKind {
+fn ended(reason: &CloseReason) -> ErrorKind {
     match reason {
-        Reason::Violation(_) | Reason::PeerAborted(_) => ErrorKind::Protocol,
-        Reason::DeathTimer | Reason::Stalled(_) => ErrorKind::Silent,
+        CloseReason::Violation(_) | CloseReason::PeerAborted(_) => ErrorKind::Protocol,
+        CloseReason::DeathTimer | CloseReason::Stalled(_) => ErrorKind::Silent,
         // For example a receiver without space: its program works, and has said so.
-        Reason::PeerQuit(words) if words.starts_with(REFUSED_WORD) => ErrorKind::Refused,
-        Reason::Refused(_) => ErrorKind::Refused,
-        Reason::NoAnswer { .. } => ErrorKind::Unreached,
-        Reason::Quit => ErrorKind::Stopped,
-        Reason::PeerQuit(_) | Reason::Unreachable | Reason::Forgotten => ErrorKind::Lost,
-        Reason::Finished => ErrorKind::Unverified,
+        CloseReason::PeerQuit(words) if words.starts_with(REFUSED_WORD) => ErrorKind::Refused,
+        CloseReason::Refused(_) => ErrorKind::Refused,
+        CloseReason::NoAnswer { .. } => ErrorKind::Unreached,
+        CloseReason::Quit => ErrorKind::Stopped,
+        CloseReason::PeerQuit(_) | CloseReason::Unreachable | CloseReason::Forgotten => {
+            ErrorKind::Lost
+        }
+        CloseReason::Finished => ErrorKind::Unverified,
     }
 }
 
@@ -178,8 +180,8 @@ mod tests {
             Error::File { path: "x".into(), what: "open", source }
         };
         let connect = |reason| Error::Connect { peer: String::new(), wire: Wire::Sealed, reason };
-        let no_answer = Reason::NoAnswer { hint: None, unreachable: true };
-        let quit = |words: &str| Error::Ended(Reason::PeerQuit(words.to_owned()));
+        let no_answer = CloseReason::NoAnswer { hint: None, unreachable: true };
+        let quit = |words: &str| Error::Ended(CloseReason::PeerQuit(words.to_owned()));
         for (error, number, again) in [
             (file(io::ErrorKind::PermissionDenied), 11, false),
             (file(io::ErrorKind::StorageFull), 11, false),
@@ -189,12 +191,12 @@ mod tests {
             (Error::Memory { count: 1, bytes: 1 }, 5, true),
             (Error::Alone(Duration::ZERO), 35, true),
             (connect(no_answer), 35, true),
-            (connect(Reason::Refused("busy".to_owned())), 5, true),
-            (connect(Reason::Violation("x")), 2, false),
+            (connect(CloseReason::Refused("busy".to_owned())), 5, true),
+            (connect(CloseReason::Violation("x")), 2, false),
             (quit("interrupted"), 12, true),
             (quit("refused: there is no room"), 5, false),
-            (Error::Ended(Reason::DeathTimer), 30, true),
-            (Error::Ended(Reason::Forgotten), 12, true),
+            (Error::Ended(CloseReason::DeathTimer), 30, true),
+            (Error::Ended(CloseReason::Forgotten), 12, true),
             (Error::NotVerified(String::new()), 23, true),
             (Error::Interrupted, 20, false),
             (Error::Fault("x"), 23, false),

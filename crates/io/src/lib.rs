@@ -89,10 +89,10 @@ pub mod ticket;
 pub mod tokio;
 mod transfer;
 
-pub use netblt_proto::api::{Reason, Stalled, Standstill};
+pub use netblt_proto::api::{CloseReason, Stall, StallKind};
 pub use netblt_proto::config::{
-    Authorized, Ceiling, Identity, NoKey, Pace, Policy, Protocol, PublicKey, Recreation, Repair,
-    Secret, Share, StaticKey, Steering, Wire,
+    AuthorizedKeys, Ceiling, EmulatedProtocol, Emulation, FecPercent, FecPolicy, FixedRate,
+    Identity, InvalidPublicKey, Policy, PublicKey, RuntimeSettings, Secret, StaticKey, Wire,
 };
 pub use netblt_proto::content::{FileRange, digest_of_ranges};
 pub use netblt_proto::stats::Stats;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use netblt_proto::config::{Ceiling, Policy, Repair, Steering, Wire, first_buffers};
+use netblt_proto::config::{Ceiling, FecPolicy, Policy, RuntimeSettings, Wire, first_buffers};
 use netblt_proto::content::FileRange;
 use netblt_proto::limits::{
     DEFAULT_BUFFER_BYTES, DEFAULT_BUFFER_MEMORY, DEFAULT_DEATH_TIMER, DEFAULT_MAX_FILES,
@@ -342,9 +342,9 @@ pub struct Options {
     /// `$XDG_CACHE_HOME/netblt/paths` or `~/.cache/netblt/paths`, and begins the next transfer to
     /// the same peer with half of its rate (`sealed`). Only addresses, rates and times are kept.
     pub path_cache: bool,
-    /// The share of repair packets that a sender adds (`docs/protocol.md §6.10`): [`Repair::Auto`]
+    /// The share of repair packets that a sender adds (`docs/protocol.md §6.10`): [`FecPolicy::Auto`]
     /// by default. Only `sealed` has them; a share on `rfc998` is an error.
-    pub repair: Repair,
+    pub repair: FecPolicy,
     /// Burst values to propose where the policy is not [`Policy::Fixed`]: a receiver's are the most
     /// that it lets the sender send, whatever that one's policy.
     pub burst: Option<Burst>,
@@ -463,7 +463,7 @@ impl Options {
             policy: Policy::Fair { ceiling: None },
             control: None,
             path_cache: false,
-            repair: Repair::Auto,
+            repair: FecPolicy::Auto,
             burst: None,
             lanes: Lanes::default(),
             client: None,
@@ -544,7 +544,7 @@ pub struct Control(Arc<Mutex<ControlState>>);
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ControlState {
-    pub(crate) steering: Steering,
+    pub(crate) steering: RuntimeSettings,
     /// How often it was changed.
     pub(crate) changes: u64,
     /// The transfer could not go over to this policy.
@@ -561,11 +561,11 @@ impl Control {
     /// [`Options::policy`](crate::Options::policy) says. A receiver asks its sender for it, which
     /// obeys (`sealed`). The bound that both ends agreed on at the opening holds as well.
     pub fn set_rate(&self, most: Option<Rate>) {
-        self.change(|steering| steering.ceiling = most.map_or(Ceiling::Lifted, Ceiling::At));
+        self.change(|steering| steering.ceiling = most.map_or(Ceiling::Unlimited, Ceiling::At));
     }
 
     /// Sender: the policy from now on, with the ceiling in `policy` unless [`Control::set_rate`]
-    /// set one. [`Policy::Recreated`] can be neither left nor chosen; [`Control::refused`] says so.
+    /// set one. [`Policy::Emulated`] can be neither left nor chosen; [`Control::refused`] says so.
     pub fn set_policy(&self, policy: Policy) {
         self.change(|steering| steering.policy = Some(policy));
     }
@@ -588,7 +588,7 @@ impl Control {
     }
 
     /// The changes so far.
-    pub fn steering(&self) -> Steering {
+    pub fn steering(&self) -> RuntimeSettings {
         self.lock().steering
     }
 
@@ -597,7 +597,7 @@ impl Control {
         self.lock().refused
     }
 
-    fn change(&self, change: impl FnOnce(&mut Steering)) {
+    fn change(&self, change: impl FnOnce(&mut RuntimeSettings)) {
         let mut wish = self.lock();
         change(&mut wish.steering);
         wish.changes += 1;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use netblt::bench::{self, Load, Outcome, ServerObserver, Service};
 use netblt::{Cancel, Error, Observer, Options, Progress, Rendezvous, Ticket, Warning};
-use netblt_proto::config::{Pace, Policy, Role, Wire};
+use netblt_proto::config::{FixedRate, Policy, Role, Wire};
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::{Burst, Parameters};
 
@@ -16,7 +16,7 @@ fn options(wire: Wire) -> Options {
     options.packet_bytes = Some(1000);
     options.death_timer = Duration::from_secs(20);
     // 100 Mbit/s: enough to be over soon, and nothing that loopback would lose.
-    let pace = Pace::bursts(Burst { packets: 12, interval: Duration::from_millis(1) });
+    let pace = FixedRate::bursts(Burst { packets: 12, interval: Duration::from_millis(1) });
     options.policy = Policy::Fixed(pace.expect("it has an interval"));
     (options.buffer_bytes, options.buffers) = (1 << 16, 8);
     options
@@ -163,7 +163,7 @@ fn a_receivers_ceiling_holds_for_a_fair_sender_at_the_other_end() {
 fn a_slow_test_does_not_finish_a_large_buffer_first() {
     let (seen, _) = with_server(Wire::Sealed, false, |ticket| {
         // 0.8 Mbit/s: a buffer of 64 KiB would take two thirds of a second.
-        let pace = Pace::bursts(Burst { packets: 1, interval: Duration::from_millis(10) });
+        let pace = FixedRate::bursts(Burst { packets: 1, interval: Duration::from_millis(10) });
         let mut options = options(Wire::Sealed);
         options.policy = Policy::Fixed(pace.expect("it has an interval"));
         let load = Load::Time(Duration::from_millis(300));

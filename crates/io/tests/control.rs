@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use netblt::{
-    Cancel, Control, Destination, Error, Observer, Options, Pace, Policy, Progress, Protocol, Rate,
-    Recreation, Rendezvous, Source, Summary, Ticket, Wire,
+    Cancel, Control, Destination, EmulatedProtocol, Emulation, Error, FixedRate, Observer, Options,
+    Policy, Progress, Rate, Rendezvous, Source, Summary, Ticket, Wire,
 };
 
 const SIZE: usize = 3 << 20;
@@ -116,11 +116,11 @@ fn a_rate_holds_and_is_lifted() {
 fn a_policy_is_taken_up_or_refused() {
     let control = Control::new();
     let rate = Rate::from_bits_per_second(80_000_000);
-    control.set_policy(Policy::Fixed(Pace::rate(rate).unwrap()));
+    control.set_policy(Policy::Fixed(FixedRate::rate(rate).unwrap()));
     let (sent, received) = transfer((Some(&control), None), |_| ());
     assert!(sent.unwrap().verified && received.unwrap().verified);
     assert_eq!(control.refused(), None);
-    let recreated = Policy::Recreated(Recreation::of(Protocol::Reno));
+    let recreated = Policy::Emulated(Emulation::of(EmulatedProtocol::Reno));
     control.set_policy(recreated);
     let (sent, received) = transfer((Some(&control), None), |_| ());
     assert!(sent.unwrap().verified && received.unwrap().verified);

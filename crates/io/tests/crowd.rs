@@ -16,7 +16,7 @@ use netblt::serve::client::{Client, Fetch};
 use netblt::serve::{Service, Verdict};
 use netblt::{Cancel, Destination, Error, Rendezvous, RequestErrorKind, Selection};
 
-use netblt_proto::api::Reason;
+use netblt_proto::api::CloseReason;
 use serving::{Deaf, Host, bytes, denial};
 
 /// Clients at once.
@@ -226,7 +226,9 @@ fn bad_clients_leave_the_others_at_peace() {
                 let source = netblt::Source::path(here.path().join("f"));
                 let cancel = Cancel::default();
                 let sent = netblt::send(source, &host.rendezvous, &options, &mut Deaf, &cancel);
-                let Err(Error::Ended(Reason::PeerQuit(words))) = &sent else { panic!("{sent:?}") };
+                let Err(Error::Ended(CloseReason::PeerQuit(words))) = &sent else {
+                    panic!("{sent:?}")
+                };
                 assert!(words.starts_with(told), "{words}");
             }
         });

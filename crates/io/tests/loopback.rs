@@ -8,8 +8,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use netblt::{Burst, Destination, Error, Pace, Policy, Rate, Source};
-use netblt_proto::api::Reason;
+use netblt::{Burst, Destination, Error, FixedRate, Policy, Rate, Source};
+use netblt_proto::api::CloseReason;
 
 use support::{Watcher, bytes, options, transfer};
 
@@ -87,7 +87,7 @@ fn a_file_that_exists_stops_both_ends_and_stays() {
     options.atomic = true;
     let (sent, received) = transfer(source, directory(to.path()), false, &options, |_| ());
     assert!(matches!(received, Err(Error::Exists(_))), "{received:?}");
-    let Err(Error::Ended(Reason::PeerQuit(why))) = sent else { panic!("{sent:?}") };
+    let Err(Error::Ended(CloseReason::PeerQuit(why))) = sent else { panic!("{sent:?}") };
     assert!(why.contains("data") && why.contains("exists"), "{why}");
     assert_eq!(fs::read(to.path().join("data")).unwrap(), b"old");
 }
@@ -111,7 +111,7 @@ fn either_end_can_stop_and_the_other_hears_it() {
             (received.unwrap_err(), sent.unwrap_err())
         };
         assert!(matches!(own, Error::Interrupted), "{own:?}");
-        let Error::Ended(Reason::PeerQuit(why)) = other else { panic!("{other:?}") };
+        let Error::Ended(CloseReason::PeerQuit(why)) = other else { panic!("{other:?}") };
         assert_eq!(why, "interrupted");
         let left = fs::read_dir(to.path()).unwrap().map(|entry| entry.unwrap().file_name());
         assert!(left.into_iter().all(|name| name == ".netblt-partial"));
@@ -157,7 +157,7 @@ fn a_trace_is_one_object_a_line() {
 fn no_legal_policy_floods_a_path() {
     let pace = Rate::from_bits_per_second(8_000_000);
     let burst = Burst { packets: 5, interval: Duration::from_millis(6) };
-    for pace in [Pace::rate(pace).unwrap(), Pace::bursts(burst).unwrap()] {
+    for pace in [FixedRate::rate(pace).unwrap(), FixedRate::bursts(burst).unwrap()] {
         for mtu in [None, Some(1400)] {
             let (from, to) = places();
             fs::write(from.path().join("data"), bytes(300_000, 5)).unwrap();
@@ -170,8 +170,8 @@ fn no_legal_policy_floods_a_path() {
         }
     }
     // What has no bound is no pace.
-    assert!(Pace::bursts(Burst { packets: 8, interval: Duration::ZERO }).is_none());
-    assert!(Pace::rate(Rate::ZERO).is_none());
+    assert!(FixedRate::bursts(Burst { packets: 8, interval: Duration::ZERO }).is_none());
+    assert!(FixedRate::rate(Rate::ZERO).is_none());
 }
 
 /// Gives its bytes in two halves, the second after a while.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use netblt_path::Path;
-use netblt_proto::config::{Config, Policy, Protocol, Recreation, Role, Secret, Wire};
+use netblt_proto::config::{Config, EmulatedProtocol, Emulation, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::time::Instant;
 use netblt_proto::units::Rate;
@@ -50,7 +50,7 @@ pub enum Entry {
     /// Tsunami.
     Tsunami,
     /// Programs that came later, and those that the review only names, on the same path.
-    Later(Protocol),
+    Later(EmulatedProtocol),
     /// NETBLT without a given rate.
     Ours,
 }
@@ -103,11 +103,11 @@ impl Entry {
             Self::Quanta => "QUANTA (RBUDP)".to_owned(),
             Self::Sabul => "SABUL".to_owned(),
             Self::Tsunami => "Tsunami".to_owned(),
-            Self::Later(Protocol::Udt) => "UDT".to_owned(),
-            Self::Later(Protocol::Cubic) => "CUBIC".to_owned(),
-            Self::Later(Protocol::HighSpeed) => "HighSpeed TCP".to_owned(),
-            Self::Later(Protocol::Scalable) => "Scalable TCP".to_owned(),
-            Self::Later(Protocol::Bbr) => "BBR".to_owned(),
+            Self::Later(EmulatedProtocol::Udt) => "UDT".to_owned(),
+            Self::Later(EmulatedProtocol::Cubic) => "CUBIC".to_owned(),
+            Self::Later(EmulatedProtocol::HighSpeed) => "HighSpeed TCP".to_owned(),
+            Self::Later(EmulatedProtocol::Scalable) => "Scalable TCP".to_owned(),
+            Self::Later(EmulatedProtocol::Bbr) => "BBR".to_owned(),
             Self::Later(protocol) => protocol.name().to_owned(),
             Self::Ours => "netblt".to_owned(),
         }
@@ -133,20 +133,20 @@ impl Entry {
     }
 
     fn policy(self) -> Policy {
-        let of = |protocol| Recreation::of(protocol);
+        let of = |protocol| Emulation::of(protocol);
         let recreation = match self {
             Self::Ours | Self::Udp => return Policy::Fair { ceiling: None },
-            Self::Fobs => Recreation { rate: Some(CARD), ..of(Protocol::Fobs) },
-            Self::Quanta => Recreation { rate: Some(GIVEN), ..of(Protocol::Rbudp) },
-            Self::Sabul => of(Protocol::Sabul),
-            Self::Tsunami => of(Protocol::Tsunami),
+            Self::Fobs => Emulation { rate: Some(CARD), ..of(EmulatedProtocol::Fobs) },
+            Self::Quanta => Emulation { rate: Some(GIVEN), ..of(EmulatedProtocol::Rbudp) },
+            Self::Sabul => of(EmulatedProtocol::Sabul),
+            Self::Tsunami => of(EmulatedProtocol::Tsunami),
             Self::Later(protocol) => of(protocol),
-            Self::Tcp { tuned, .. } => Recreation {
+            Self::Tcp { tuned, .. } => Emulation {
                 window_bytes: (!tuned).then_some(UNTUNED_WINDOW),
-                ..of(Protocol::RenoDelayed)
+                ..of(EmulatedProtocol::RenoDelayed)
             },
         };
-        Policy::Recreated(recreation)
+        Policy::Emulated(recreation)
     }
 }
 

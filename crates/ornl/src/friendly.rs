@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use netblt_path::{LinkOptions, Policer, QueueLimit};
-use netblt_proto::config::{Protocol, Role};
+use netblt_proto::config::{EmulatedProtocol, Role};
 use netblt_proto::units::Rate;
 use netblt_sim::host::{HostOptions, Transfer};
 use netblt_sim::parallel;
@@ -165,7 +165,7 @@ const fn trial(entry: Entry) -> Trial {
 
 /// The TCPs that each program is tested beside: the review's own, of Linux 2.4, and a current one.
 pub const TCPS: [Entry; 2] =
-    [Entry::Tcp { streams: 1, tuned: true }, Entry::Later(Protocol::Cubic)];
+    [Entry::Tcp { streams: 1, tuned: true }, Entry::Later(EmulatedProtocol::Cubic)];
 
 /// One program beside each of [`TCPS`].
 #[derive(Clone, Debug)]
@@ -188,9 +188,9 @@ pub fn friendliness(threads: usize) -> Vec<Friendliness> {
         Entry::Quanta,
         Entry::Sabul,
         Entry::Tsunami,
-        Entry::Later(Protocol::Udt),
-        Entry::Later(Protocol::HighSpeed),
-        Entry::Later(Protocol::Scalable),
+        Entry::Later(EmulatedProtocol::Udt),
+        Entry::Later(EmulatedProtocol::HighSpeed),
+        Entry::Later(EmulatedProtocol::Scalable),
         Entry::Ours,
     ];
     let jobs: Vec<Pairing> = entries
@@ -227,10 +227,10 @@ pub fn neighbours(threads: usize) -> Vec<Neighbours> {
     let pairs = [
         (Entry::Ours, TCPS[1]),
         (Entry::Ours, TCPS[0]),
-        (Entry::Ours, Entry::Later(Protocol::Bbr)),
+        (Entry::Ours, Entry::Later(EmulatedProtocol::Bbr)),
         (Entry::Ours, Entry::Ours),
         (TCPS[1], TCPS[0]),
-        (Entry::Later(Protocol::Bbr), TCPS[1]),
+        (Entry::Later(EmulatedProtocol::Bbr), TCPS[1]),
     ];
     let jobs: Vec<Pairing> = pairs
         .iter()

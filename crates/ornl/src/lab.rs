@@ -167,7 +167,7 @@ impl Station {
         let writes = is_data(&bytes) && !self.behaviour.write.is_zero();
         let Some(endpoint) = &mut self.host.endpoint else { return };
         let before = if writes { endpoint.stats(now).data_packets_received } else { 0 };
-        let datagram = Datagram { from, local: None, reception: ecn.into(), bytes: &mut bytes };
+        let datagram = Datagram { from, local: None, meta: ecn.into(), bytes: &mut bytes };
         endpoint.handle_datagram(now, datagram);
         let new = writes && endpoint.stats(now).data_packets_received > before;
         self.busy = now + PACKET_CPU_TIME;

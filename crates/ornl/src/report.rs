@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use netblt_proto::config::Protocol;
+use netblt_proto::config::EmulatedProtocol;
 use netblt_sim::parallel;
 
 use crate::contest::{Entry, Sample, Trial, best};
@@ -124,10 +124,10 @@ pub fn trials(setting: Setting) -> Vec<(Option<Row>, Trial)> {
             tcp(1, true),
             tcp(1, false),
             tcp(3, false),
-            Entry::Later(Protocol::Udt),
-            Entry::Later(Protocol::Cubic),
-            Entry::Later(Protocol::HighSpeed),
-            Entry::Later(Protocol::Scalable),
+            Entry::Later(EmulatedProtocol::Udt),
+            Entry::Later(EmulatedProtocol::Cubic),
+            Entry::Later(EmulatedProtocol::HighSpeed),
+            Entry::Later(EmulatedProtocol::Scalable),
         ],
     };
     all.extend(more.into_iter().map(|entry| (None, trial(entry))));

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use netblt_ornl::contest::Entry;
 use netblt_ornl::friendly::{Pairing, Shared};
-use netblt_proto::config::Protocol;
+use netblt_proto::config::EmulatedProtocol;
 use netblt_sim::parallel;
 
-const CUBIC: Entry = Entry::Later(Protocol::Cubic);
-const BBR: Entry = Entry::Later(Protocol::Bbr);
+const CUBIC: Entry = Entry::Later(EmulatedProtocol::Cubic);
+const BBR: Entry = Entry::Later(EmulatedProtocol::Bbr);
 
 /// How they meet; who; and the least and the most that the first one has, in per cent, if that is
 /// asked for.

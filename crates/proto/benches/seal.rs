@@ -14,8 +14,8 @@ use divan::counter::BytesCount;
 use netblt_proto::config::{PublicKey, Secret, StaticKey};
 use netblt_proto::crypto::TAG_BYTES;
 use netblt_proto::crypto::aead::{Cipher, OpeningKeys, SealingKeys};
-use netblt_proto::crypto::mac::{CookieJar, MacKey};
-use netblt_proto::crypto::noise::{Initiator, Means, respond};
+use netblt_proto::crypto::mac::{CookieGenerator, MacKey};
+use netblt_proto::crypto::noise::{HandshakeAuth, Initiator, respond};
 use netblt_proto::time::Instant;
 use netblt_proto::units::PacketNumber;
 use netblt_proto::wire::sealed;
@@ -66,8 +66,8 @@ fn answer_an_open(bencher: Bencher, by_keys: bool) {
     let [client, server] = [1, 2].map(|byte| StaticKey::from_bytes([byte; 32]));
     let secret = Secret([3; 32]);
     let means = |own, peer: PublicKey| match by_keys {
-        true => Means::Keys { own, peer },
-        false => Means::Secret(&secret),
+        true => HandshakeAuth::Keys { own, peer },
+        false => HandshakeAuth::Secret(&secret),
     };
     let (_, message) = Initiator::start(means(&client, server.public()), b"x", [4; 32], &[5; 80])
         .expect("a short payload");
@@ -89,7 +89,7 @@ fn refuse_an_open(bencher: Bencher) {
 /// A cookie made, or looked at.
 #[divan::bench]
 fn bake_a_cookie(bencher: Bencher) {
-    let jar = CookieJar::new([8; 32]);
+    let jar = CookieGenerator::new([8; 32]);
     let (now, from) = (Instant::from_nanos(1), ([192, 0, 2, 1], 9).into());
     bencher.bench_local(|| jar.cookie(now, from, 1, 2));
 }

@@ -28,7 +28,7 @@ pub enum Ecn {
 
 /// Metadata of a received datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reception {
+pub struct RecvMeta {
     /// Its ECN mark, if any.
     pub ecn: Option<Ecn>,
     /// Time since it arrived at this host, if the host reports it: it may have waited for the
@@ -40,17 +40,17 @@ pub struct Reception {
 }
 
 /// A shorter wait is usual on a busy host.
-const STANDSTILL: Duration = Duration::from_millis(100);
+const STARVED_AFTER: Duration = Duration::from_millis(100);
 
-impl Reception {
+impl RecvMeta {
     /// Time for which this host was suspended or starved while the datagram waited. It does not
     /// count in the round trip that the datagram ends.
     pub(crate) fn stood_still(&self) -> Duration {
-        if self.age < STANDSTILL { Duration::ZERO } else { self.age }
+        if self.age < STARVED_AFTER { Duration::ZERO } else { self.age }
     }
 }
 
-impl From<Option<Ecn>> for Reception {
+impl From<Option<Ecn>> for RecvMeta {
     /// With this mark, just arrived.
     fn from(ecn: Option<Ecn>) -> Self {
         Self { ecn, ..Self::default() }
@@ -73,7 +73,7 @@ pub struct Datagram<'a> {
     /// The local address it came to, if answers must come from there.
     pub local: Option<IpAddr>,
     /// Its ECN mark, and how long it has waited at this host.
-    pub reception: Reception,
+    pub reception: RecvMeta,
     /// Its bytes; the machine may decrypt in place.
     pub bytes: &'a mut [u8],
 }
@@ -117,7 +117,7 @@ pub enum Event {
     Released(BufferNumber, Buffer),
     /// Sender, on `sealed`: one HAVE message, a part of the list of data that the receiver has
     /// already. Messages come in any order.
-    Had {
+    PeerHas {
         /// Its position in the list, from 1.
         place: u32,
         /// Its bytes, for the client.
@@ -139,12 +139,12 @@ pub enum Event {
     /// After [`Event::Silent`]: a packet of the peer has arrived.
     Answering,
     /// The end. No event follows, no packet leaves.
-    Closed(Reason),
+    Closed(CloseReason),
 }
 
 /// Why a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum CloseReason {
     /// Everything was transferred, and acknowledged by the other end.
     Finished,
     /// The other end's client gave up, with its reason (QUIT).
@@ -157,7 +157,7 @@ pub enum Reason {
     DeathTimer,
     /// Packets arrived, but the transfer made no progress for the death timer (`docs/protocol.md
     /// §7.6`).
-    Stalled(Stalled),
+    Stalled(Stall),
     /// OPEN was never answered. Holds the unauthenticated hint, if one came.
     NoAnswer {
         /// The text of an unauthenticated REFUSED, if one came.
@@ -177,49 +177,49 @@ pub enum Reason {
 
 /// The stall that closed a connection whose peer still answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stalled {
+pub struct Stall {
     /// What made no progress.
-    pub what: Standstill,
+    pub what: StallKind,
     /// Time without progress.
     pub lasted: Duration,
     /// Packets of the peer meanwhile.
-    pub heard: u64,
+    pub received: u64,
     /// Packets of data sent meanwhile, or asked for again; for [`StallKind::Control`], control
     /// packets.
-    pub tried: u64,
+    pub attempts: u64,
 }
 
 /// What can stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standstill {
+pub enum StallKind {
     /// At a sender: its data.
-    Sent,
+    Data,
     /// At a receiver: missing packets of buffers that have begun.
     Missing,
     /// At a receiver: its control messages.
-    Said,
+    Control,
 }
 
-impl fmt::Display for Stalled {
+impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { what, lasted, heard, tried } = self;
+        let Self { what, lasted, received, attempts } = self;
         write!(f, "nothing new was stored for {} s: ", lasted.as_secs())?;
         match what {
-            Standstill::Sent => {
-                write!(f, "{tried} packets of data were sent, and nothing says that any arrived")
+            StallKind::Data => {
+                write!(f, "{attempts} packets of data were sent, and nothing says that any arrived")
             }
-            Standstill::Missing => {
-                write!(f, "{tried} packets of data were asked for again, and none came")
+            StallKind::Missing => {
+                write!(f, "{attempts} packets of data were asked for again, and none came")
             }
-            Standstill::Said => {
-                write!(f, "{tried} control packets were sent, and nothing says that any arrived")
+            StallKind::Control => {
+                write!(f, "{attempts} control packets were sent, and nothing says that any arrived")
             }
         }?;
-        write!(f, ", though {heard} other packets came from there; perhaps only small ones pass")
+        write!(f, ", though {received} other packets came from there; perhaps only small ones pass")
     }
 }
 
-impl Reason {
+impl CloseReason {
     /// One word for traces.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -238,7 +238,7 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Finished => write!(f, "finished"),
@@ -246,7 +246,7 @@ impl fmt::Display for Reason {
             Self::Quit => write!(f, "stopped here"),
             Self::PeerAborted(why) => write!(f, "the other end aborted: {}", printable(why)),
             Self::DeathTimer => {
-                write!(f, "nothing was heard from the other end until the death timer ran out")
+                write!(f, "nothing was received from the other end until the death timer ran out")
             }
             Self::Stalled(stalled) => write!(f, "{stalled}"),
             Self::NoAnswer { hint: Some(hint), .. } => {
@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peers_words_cannot_move_the_cursor() {
+    fn printable_escapes_control_and_bidi_characters() {
         assert_eq!(printable("a\u{1b}[2Jb\n\u{202e}c"), "a\\u{1b}[2Jb\\u{a}\\u{202e}c");
         assert_eq!(printable("größer 文"), "größer 文");
         assert!(printable("a\u{61c}b\u{ad}c\u{e0041}").is_ascii());
@@ -336,7 +336,7 @@ mod tests {
 
     /// Every Cf, Zl and Zp of Unicode 15.
     #[test]
-    fn no_format_character_reaches_a_terminal() {
+    fn printable_escapes_every_format_character_and_separator() {
         let ranges: [(u32, u32); 21] = [
             (0xad, 0xad),
             (0x600, 0x605),

@@ -17,7 +17,7 @@ const SPARE: u64 = 32;
 
 /// Measures the bytes delivered in a round trip.
 #[derive(Clone, Copy, Debug)]
-pub struct Need {
+pub struct BufferAutotuner {
     buffer_bytes: u32,
     /// Start of the measurement under way, and the bytes delivered by then.
     since: Option<(Instant, u64)>,
@@ -28,7 +28,7 @@ pub struct Need {
     product: u64,
 }
 
-impl Need {
+impl BufferAutotuner {
     /// For buffers of `buffer_bytes`, on an unknown path.
     pub fn new(buffer_bytes: u32) -> Self {
         Self { buffer_bytes, since: None, last: None, product: 0 }
@@ -72,36 +72,36 @@ mod tests {
     }
 
     #[test]
-    fn it_is_twice_what_moves_in_a_round_trip_and_some() {
+    fn it_is_twice_the_bandwidth_delay_product_and_some() {
         let rtt = Some(Duration::from_millis(100));
-        let mut need = Need::new(1 << 20);
-        assert_eq!(need.buffers(at(0), (0, rtt)), 0, "nothing is known");
-        assert_eq!(need.buffers(at(99_999), (50 << 20, rtt)), 0, "no round trip yet");
-        assert_eq!(need.buffers(at(100_000), (50 << 20, rtt)), 132);
-        assert_eq!(need.buffers(at(300_000), (250 << 20, rtt)), 182, "100 MiB, and 50 before");
-        assert_eq!(need.buffers(at(500_000), (450 << 20, rtt)), 232, "twice as long: half of it");
-        assert_eq!(need.buffers(at(1_100_000), (451 << 20, rtt)), 232, "it never becomes less");
+        let mut tuner = BufferAutotuner::new(1 << 20);
+        assert_eq!(tuner.buffers(at(0), (0, rtt)), 0, "nothing is known");
+        assert_eq!(tuner.buffers(at(99_999), (50 << 20, rtt)), 0, "no round trip yet");
+        assert_eq!(tuner.buffers(at(100_000), (50 << 20, rtt)), 132);
+        assert_eq!(tuner.buffers(at(300_000), (250 << 20, rtt)), 182, "100 MiB, and 50 before");
+        assert_eq!(tuner.buffers(at(500_000), (450 << 20, rtt)), 232, "twice as long: half of it");
+        assert_eq!(tuner.buffers(at(1_100_000), (451 << 20, rtt)), 232, "it never becomes less");
     }
 
     #[test]
-    fn what_is_told_a_moment_late_counts_where_it_belongs() {
+    fn a_late_report_does_not_raise_the_number_of_buffers() {
         let rtt = Some(Duration::from_millis(100));
-        let mut need = Need::new(1 << 20);
-        need.buffers(at(0), (0, rtt));
-        need.buffers(at(100_000), (50 << 20, rtt));
-        assert_eq!(need.buffers(at(200_000), (80 << 20, rtt)), 132, "20 MiB are told later");
-        assert_eq!(need.buffers(at(300_000), (150 << 20, rtt)), 132, "70 MiB, and 30 before");
+        let mut tuner = BufferAutotuner::new(1 << 20);
+        tuner.buffers(at(0), (0, rtt));
+        tuner.buffers(at(100_000), (50 << 20, rtt));
+        assert_eq!(tuner.buffers(at(200_000), (80 << 20, rtt)), 132, "20 MiB are reported later");
+        assert_eq!(tuner.buffers(at(300_000), (150 << 20, rtt)), 132, "70 MiB, and 30 before");
     }
 
     #[test]
-    fn what_cannot_be_is_no_reason_to_fail() {
-        let mut need = Need::new(0);
-        assert_eq!(need.buffers(at(0), (0, None)), 0);
-        assert_eq!(need.buffers(at(5), (9, Some(Duration::ZERO))), 0);
-        assert_eq!(need.buffers(at(5), (9, Some(Duration::ZERO))), 0);
-        assert_eq!(need.buffers(at(6), (u64::MAX, Some(Duration::MAX))), 0);
+    fn extreme_values_do_not_overflow() {
+        let mut tuner = BufferAutotuner::new(0);
+        assert_eq!(tuner.buffers(at(0), (0, None)), 0);
+        assert_eq!(tuner.buffers(at(5), (9, Some(Duration::ZERO))), 0);
+        assert_eq!(tuner.buffers(at(5), (9, Some(Duration::ZERO))), 0);
+        assert_eq!(tuner.buffers(at(6), (u64::MAX, Some(Duration::MAX))), 0);
         let nano = Some(Duration::from_nanos(1));
-        assert_eq!(need.buffers(at(7), (u64::MAX, nano)), u32::MAX);
-        assert_eq!(need.buffers(at(8), (0, nano)), u32::MAX, "it went back");
+        assert_eq!(tuner.buffers(at(7), (u64::MAX, nano)), u32::MAX);
+        assert_eq!(tuner.buffers(at(8), (0, nano)), u32::MAX, "it went back");
     }
 }

@@ -2,7 +2,7 @@
 //! connection.
 //!
 //! Every byte that differs between the wires ends here; the machines above see typed packets, and
-//! what they do differently is in their [`crate::wire_profile::Rules`]. DATA stays sealed until the
+//! what they do differently is in their [`crate::wire_profile::WireProfile`]. DATA stays sealed until the
 //! machine has found its place (`docs/protocol.md §5.6`).
 
 use crate::control_fifo::ControlFifo;
@@ -18,16 +18,16 @@ use crate::wire::{Wire, data_overhead};
 
 /// A datagram of the connection, as far as it can be decoded before its position in a buffer is
 /// known.
-pub(crate) enum Received<'a> {
+pub(crate) enum DecodedPacket<'a> {
     /// DATA or LDATA, not authenticated yet. `raw` is the whole datagram.
     Data { header: DataHeader, raw: &'a [u8] },
     /// REPAIR (`sealed`): the same.
     Repair { header: RepairHeader, raw: &'a [u8] },
     /// Anything else, authentic.
-    Other { number: PacketNumber, bytes: usize, packet: Incoming },
+    Other { number: PacketNumber, bytes: usize, packet: OtherPacket },
 }
 
-impl Received<'_> {
+impl DecodedPacket<'_> {
     /// Its number; 0 where the wire has none.
     pub(crate) fn number(&self) -> PacketNumber {
         match self {
@@ -40,7 +40,7 @@ impl Received<'_> {
 
 /// A packet that is neither DATA nor REPAIR.
 #[derive(Debug)]
-pub(crate) enum Incoming {
+pub(crate) enum OtherPacket {
     NullAck(NullAck),
     Control {
         end_received: bool,
@@ -61,14 +61,14 @@ pub(crate) enum Incoming {
 
 /// The codec of one connection.
 #[derive(Debug)]
-pub(crate) enum Link {
-    Rfc998(Plain),
-    Sealed(Box<Sealed>),
+pub(crate) enum Codec {
+    Rfc998(Rfc998Codec),
+    Sealed(Box<SealedCodec>),
 }
 
 /// The `rfc998` wire.
 #[derive(Debug)]
-pub(crate) struct Plain {
+pub(crate) struct Rfc998Codec {
     ports: Ports,
     checksum: bool,
     packets_per_buffer: u32,
@@ -78,14 +78,14 @@ pub(crate) struct Plain {
 
 /// The `sealed` wire.
 #[derive(Debug)]
-pub(crate) struct Sealed {
+pub(crate) struct SealedCodec {
     own_id: u32,
     peer_id: u32,
     sealing: SealingKeys,
     opening: OpeningKeys,
 }
 
-impl Link {
+impl Codec {
     pub(crate) fn rfc998(
         ports: Ports,
         checksum: bool,
@@ -93,7 +93,7 @@ impl Link {
         packet_bytes: u32,
     ) -> Self {
         let packets_per_buffer = buffer_bytes.div_ceil(packet_bytes.max(1)).max(1);
-        Self::Rfc998(Plain { ports, checksum, packets_per_buffer, packet_bytes, sent: 0 })
+        Self::Rfc998(Rfc998Codec { ports, checksum, packets_per_buffer, packet_bytes, sent: 0 })
     }
 
     pub(crate) fn sealed(
@@ -103,7 +103,7 @@ impl Link {
         out: [u8; 32],
         into: [u8; 32],
     ) -> Self {
-        Self::Sealed(Box::new(Sealed {
+        Self::Sealed(Box::new(SealedCodec {
             own_id,
             peer_id,
             sealing: SealingKeys::new(cipher, out),
@@ -171,7 +171,7 @@ impl Link {
 
     /// Skips a packet number (`sealed`, RFC 9000 §21.4): a peer that reports it invents its
     /// reports.
-    pub(crate) fn pass_over(&mut self) -> Option<PacketNumber> {
+    pub(crate) fn skip_number(&mut self) -> Option<PacketNumber> {
         match self {
             Self::Rfc998(_) => None,
             Self::Sealed(sealed) => Some(sealed.sealing.next_number()),
@@ -186,7 +186,7 @@ impl Link {
         &mut self,
         bytes: &'a mut [u8],
         reference: ControlSeq,
-    ) -> Option<Received<'a>> {
+    ) -> Option<DecodedPacket<'a>> {
         match self {
             Self::Rfc998(plain) => plain.receive(bytes, reference),
             Self::Sealed(sealed) => sealed.receive(bytes),
@@ -398,7 +398,7 @@ impl Link {
     }
 }
 
-impl Plain {
+impl Rfc998Codec {
     fn number(&mut self) -> PacketNumber {
         self.sent += 1;
         PacketNumber(self.sent - 1)
@@ -409,7 +409,7 @@ impl Plain {
         self.number()
     }
 
-    fn receive<'a>(&mut self, bytes: &'a [u8], reference: ControlSeq) -> Option<Received<'a>> {
+    fn receive<'a>(&mut self, bytes: &'a [u8], reference: ControlSeq) -> Option<DecodedPacket<'a>> {
         let (ports, packet) = rfc998::parse(bytes, self.checksum, reference).ok()?;
         if ports != self.ports.swapped() {
             return None;
@@ -417,9 +417,9 @@ impl Plain {
         let packet = match packet {
             Packet998::Data { header, data } => {
                 let raw = bytes.get(..rfc998::DATA_HEADER_BYTES + data.len())?;
-                return Some(Received::Data { header, raw });
+                return Some(DecodedPacket::Data { header, raw });
             }
-            Packet998::NullAck(null_ack) => Incoming::NullAck(null_ack),
+            Packet998::NullAck(null_ack) => OtherPacket::NullAck(null_ack),
             Packet998::Control(mut messages) => {
                 // GO has no packet size on `rfc998`: the negotiated one holds.
                 for (_, message) in &mut messages {
@@ -427,39 +427,39 @@ impl Plain {
                         go.packet_bytes = self.packet_bytes;
                     }
                 }
-                let limit = (PacketNumber(0), RateLimit::Unsaid);
-                Incoming::Control { end_received: false, limit, messages, report: None }
+                let limit = (PacketNumber(0), RateLimit::Unset);
+                OtherPacket::Control { end_received: false, limit, messages, report: None }
             }
-            Packet998::Keepalive => Incoming::Keepalive(Keepalive::default()),
-            Packet998::Quit(reason) => Incoming::Quit(reason),
-            Packet998::QuitAck => Incoming::QuitAck,
-            Packet998::Abort(reason) => Incoming::Abort(reason),
-            Packet998::Done => Incoming::Done,
+            Packet998::Keepalive => OtherPacket::Keepalive(Keepalive::default()),
+            Packet998::Quit(reason) => OtherPacket::Quit(reason),
+            Packet998::QuitAck => OtherPacket::QuitAck,
+            Packet998::Abort(reason) => OtherPacket::Abort(reason),
+            Packet998::Done => OtherPacket::Done,
             Packet998::Open(_) | Packet998::Response(_) | Packet998::Refused(_) => return None,
         };
-        Some(Received::Other { number: PacketNumber(0), bytes: bytes.len(), packet })
+        Some(DecodedPacket::Other { number: PacketNumber(0), bytes: bytes.len(), packet })
     }
 }
 
-impl Sealed {
-    fn receive<'a>(&mut self, bytes: &'a mut [u8]) -> Option<Received<'a>> {
+impl SealedCodec {
+    fn receive<'a>(&mut self, bytes: &'a mut [u8]) -> Option<DecodedPacket<'a>> {
         let header = sealed::parse_header(bytes).ok().filter(|h| h.connection == self.own_id)?;
         if self.opening.is_replay(header.number) {
             return None;
         }
         if let Kind::Data | Kind::Ldata = header.kind {
             let (_, header) = sealed::parse_data_header(bytes).ok()?;
-            return Some(Received::Data { header, raw: bytes });
+            return Some(DecodedPacket::Data { header, raw: bytes });
         }
         if header.kind == Kind::Repair {
             let (_, header) = sealed::parse_repair_header(bytes).ok()?;
-            return Some(Received::Repair { header, raw: bytes });
+            return Some(DecodedPacket::Repair { header, raw: bytes });
         }
         let len = bytes.len();
         let (clear, body) = bytes.split_at_mut(sealed::HEADER_BYTES);
         let body = self.opening.open_in_place(header.number, clear, body).ok()?;
         let packet = incoming(header.kind, header.number, body)?;
-        Some(Received::Other { number: header.number, bytes: len, packet })
+        Some(DecodedPacket::Other { number: header.number, bytes: len, packet })
     }
 
     fn open_data(&mut self, raw: &[u8], slot: &mut [u8]) -> bool {
@@ -521,26 +521,26 @@ impl Sealed {
 }
 
 /// Parses the body of an authentic packet.
-fn incoming(kind: Kind, number: PacketNumber, body: &[u8]) -> Option<Incoming> {
+fn incoming(kind: Kind, number: PacketNumber, body: &[u8]) -> Option<OtherPacket> {
     Some(match kind {
-        Kind::NullAck => Incoming::NullAck(sealed::parse_null_ack(number, body).ok()?),
+        Kind::NullAck => OtherPacket::NullAck(sealed::parse_null_ack(number, body).ok()?),
         Kind::Control => {
             let control = sealed::parse_control(body).ok()?;
-            Incoming::Control {
+            OtherPacket::Control {
                 end_received: control.end_received,
                 limit: (number, control.rate_limit),
                 messages: control.messages,
                 report: control.report,
             }
         }
-        Kind::Keepalive => Incoming::Keepalive(sealed::parse_keepalive(body).ok()?),
-        Kind::Quit => Incoming::Quit(sealed::parse_reason(body).ok()?),
-        Kind::QuitAck if body.is_empty() => Incoming::QuitAck,
-        Kind::Abort => Incoming::Abort(sealed::parse_reason(body).ok()?),
-        Kind::Done if body.is_empty() => Incoming::Done,
-        Kind::Challenge => Incoming::Challenge(sealed::parse_token(body).ok()?),
-        Kind::Answer => Incoming::Answer(sealed::parse_token(body).ok()?),
-        Kind::Branch => Incoming::Branch(Box::new(sealed::parse_branch(body).ok()?)),
+        Kind::Keepalive => OtherPacket::Keepalive(sealed::parse_keepalive(body).ok()?),
+        Kind::Quit => OtherPacket::Quit(sealed::parse_reason(body).ok()?),
+        Kind::QuitAck if body.is_empty() => OtherPacket::QuitAck,
+        Kind::Abort => OtherPacket::Abort(sealed::parse_reason(body).ok()?),
+        Kind::Done if body.is_empty() => OtherPacket::Done,
+        Kind::Challenge => OtherPacket::Challenge(sealed::parse_token(body).ok()?),
+        Kind::Answer => OtherPacket::Answer(sealed::parse_token(body).ok()?),
+        Kind::Branch => OtherPacket::Branch(Box::new(sealed::parse_branch(body).ok()?)),
         _ => return None,
     })
 }

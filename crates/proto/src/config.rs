@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use crate::crypto::cipher::Cipher;
 pub use crate::crypto::secret::Secret;
-pub use crate::fec::{Repair, Share};
+pub use crate::fec::{FecPercent, FecPolicy};
 use crate::limits::{
     DEFAULT_BUFFER_BYTES, DEFAULT_DATAGRAM_BYTES, DEFAULT_DEATH_TIMER, DEFAULT_OUTSTANDING,
     DEFAULT_TABLE_BYTES, FIRST_BUFFERS, IPV4_HEADER_BYTES, MAX_REMEMBERED, RFC998_BUFFER_MEMORY,
     RFC998_BUFFERS, UDP_HEADER_BYTES,
 };
-use crate::loss_detection::RecoveryLaw;
+use crate::loss_detection::LossDetection;
 pub use crate::stats::Remembered;
 use crate::units::Rate;
 pub use crate::wire::Wire;
 use crate::wire::packet::{Burst, Mode};
-pub use identity::{Authorized, Identity, NoKey, PublicKey, StaticKey};
+pub use identity::{AuthorizedKeys, Identity, InvalidPublicKey, PublicKey, StaticKey};
 
 /// The role of this machine in the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,31 +56,31 @@ pub fn first_buffers(wire: Wire, buffer_bytes: u32) -> u32 {
 }
 
 /// The burst values of an end that sets no limit.
-pub const NO_LIMIT: Burst = Burst { packets: u16::MAX as u32, interval: Duration::ZERO };
+pub const UNLIMITED_BURST: Burst = Burst { packets: u16::MAX as u32, interval: Duration::ZERO };
 
 /// The rate of the policy `fixed`, as a rate or as burst values. It is always finite: burst values
 /// without an interval are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace(pub(crate) Told);
+pub struct FixedRate(pub(crate) FixedRateSpec);
 
-/// How a [`Pace`] was told.
+/// The form in which a [`FixedRate`] was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum FixedRateSpec {
     Rate(Rate),
     Bursts(Burst),
 }
 
-impl Pace {
+impl FixedRate {
     /// A rate in bytes of IP packets per second; `None` for zero.
     pub fn rate(rate: Rate) -> Option<Self> {
-        (rate > Rate::ZERO).then_some(Self(Told::Rate(rate)))
+        (rate > Rate::ZERO).then_some(Self(FixedRateSpec::Rate(rate)))
     }
 
     /// Burst values; `None` if they have no packets, or no interval, which would be as fast as the
     /// host can.
     pub fn bursts(burst: Burst) -> Option<Self> {
         let bounded = burst.packets > 0 && !burst.interval.is_zero();
-        bounded.then_some(Self(Told::Bursts(burst)))
+        bounded.then_some(Self(FixedRateSpec::Bursts(burst)))
     }
 }
 
@@ -88,7 +88,7 @@ impl Pace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// RFC 998: this rate, or the stricter negotiated one, whatever the path carries.
-    Fixed(Pace),
+    Fixed(FixedRate),
     /// Finds the path's rate and shares it: CUBIC that excuses loss which a test found not to
     /// depend on its rate, and that keeps a short queue where it is alone on the path
     /// (`docs/design/rate-control.md`). On `rfc998`, which has no REPORTs, and where a round trip
@@ -116,7 +116,7 @@ pub enum Policy {
         ceiling: Option<Rate>,
     },
     /// The rules of another protocol (`sealed`; on `rfc998` it counts as [`Policy::Fair`]).
-    Recreated(Recreation),
+    Emulated(Emulation),
 }
 
 impl Policy {
@@ -127,7 +127,7 @@ impl Policy {
             | Self::Background { ceiling }
             | Self::Aggressive { ceiling }
             | Self::Cubic { ceiling } => ceiling,
-            Self::Fixed(_) | Self::Recreated(_) => None,
+            Self::Fixed(_) | Self::Emulated(_) => None,
         }
     }
 
@@ -151,14 +151,14 @@ impl Policy {
             Self::Aggressive { .. } => "aggressive",
             Self::Cubic { .. } => "cubic",
             Self::Fixed(_) => "fixed",
-            Self::Recreated(of) => of.protocol.name(),
+            Self::Emulated(of) => of.protocol.name(),
         }
     }
 
     /// Whether a transfer on `wire` may change from this policy to `next`: between any that are not
     /// emulated, on `rfc998` only to another ceiling. The negotiated parameters stay.
     pub(crate) fn may_become(self, next: Self, wire: Wire) -> bool {
-        let ours = |policy| !matches!(policy, Self::Recreated(_));
+        let ours = |policy| !matches!(policy, Self::Emulated(_));
         let same = self.with_ceiling(None) == next.with_ceiling(None);
         same || wire == Wire::Sealed && ours(self) && ours(next)
     }
@@ -169,16 +169,16 @@ impl Policy {
 pub enum Ceiling {
     /// The policy's own.
     #[default]
-    AsTold,
+    Configured,
     /// None.
-    Lifted,
+    Unlimited,
     /// This rate, in bytes of IP packets per second.
     At(Rate),
 }
 
 /// Settings that a client may change while a transfer runs (`docs/protocol.md §6.9`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Steering {
+pub struct RuntimeSettings {
     /// Sender: in place of [`Config::policy`].
     pub policy: Option<Policy>,
     /// Sender: in place of the policy's own. Receiver: the limit for the sender, in place of the
@@ -192,7 +192,7 @@ pub struct Steering {
 /// its loss recovery, not its packets (`docs/protocol.md §6.8`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Protocol {
+pub enum EmulatedProtocol {
     /// SABUL, of the University of Illinois at Chicago (2002).
     Sabul = 1,
     /// Tsunami, of Indiana University (2002).
@@ -217,7 +217,7 @@ pub enum Protocol {
     Bbr = 11,
 }
 
-impl Protocol {
+impl EmulatedProtocol {
     /// All of them, by their codes.
     pub const ALL: [Self; 11] = [
         Self::Sabul,
@@ -261,11 +261,11 @@ impl Protocol {
     }
 }
 
-/// A [`Protocol`], and what its user tells it.
+/// An [`EmulatedProtocol`] and its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Recreation {
+pub struct Emulation {
     /// The protocol.
-    pub protocol: Protocol,
+    pub protocol: EmulatedProtocol,
     /// RBUDP: the rate, which it keeps whatever happens (by default Tsunami's initial one).
     /// Tsunami: the target. FOBS: the speed of the slower card. All others: a ceiling.
     pub rate: Option<Rate>,
@@ -273,9 +273,9 @@ pub struct Recreation {
     pub window_bytes: Option<u64>,
 }
 
-impl Recreation {
+impl Emulation {
     /// `protocol` with its defaults.
-    pub const fn of(protocol: Protocol) -> Self {
+    pub const fn of(protocol: EmulatedProtocol) -> Self {
         Self { protocol, rate: None, window_bytes: None }
     }
 }
@@ -288,7 +288,7 @@ pub struct Config {
     /// Which end of the data.
     pub role: Role,
     /// Passive end: take the role that the OPEN leaves, whatever `role` is.
-    pub any_role: bool,
+    pub accept_any_role: bool,
     /// What both ends share: required on `sealed`, unless there is an [`Self::identity`].
     pub secret: Option<Secret>,
     /// The static key by which this end authenticates, and the peer's (`sealed`, `docs/protocol.md
@@ -305,10 +305,10 @@ pub struct Config {
     /// Whether a peer may use IPv4 although [`Self::overhead_bytes`] has IPv6's header: the
     /// difference is subtracted then.
     pub either_version: bool,
-    /// Burst values to propose where the policy is not [`Policy::Fixed`], whose pace is proposed
-    /// instead: for a sender its ceiling, for a receiver the most it wants to get. What is
-    /// negotiated binds a fixed sender, and is the ceiling of a fair one. [`NO_LIMIT`] by default;
-    /// on `rfc998` a sender's are 8 packets each millisecond.
+    /// Burst values to propose where the policy is not [`Policy::Fixed`], which proposes its rate:
+    /// for a sender its ceiling, for a receiver the most it accepts. The negotiated values bind a
+    /// fixed sender, and are the ceiling of a fair one. [`UNLIMITED_BURST`] by default; on `rfc998`
+    /// a sender's are 8 packets each millisecond.
     pub burst: Burst,
     /// Most outstanding buffers.
     pub max_outstanding: u32,
@@ -328,12 +328,12 @@ pub struct Config {
     pub policy: Policy,
     /// The sender's repair packets, so that a loss at the end costs no round trip (`sealed`, and
     /// without emulation; `docs/protocol.md §6.10`).
-    pub repair: Repair,
+    pub repair: FecPolicy,
     /// Saved rates and round trips of the paths to these peers: a sender that chooses its own rate
     /// starts at half of it, at a quarter after an hour. Only the first [`MAX_REMEMBERED`] count.
     pub remembered: Vec<(IpAddr, Remembered)>,
     /// The receiver's loss detection.
-    pub recovery: RecoveryLaw,
+    pub recovery: LossDetection,
     /// Free-form string for the other client. On `rfc998` one that begins with `netblt` promises to
     /// return the number in a RESPONSE (`docs/protocol.md §2.3`).
     pub client: String,
@@ -342,7 +342,7 @@ pub struct Config {
     pub branches: bool,
     /// Whether a passive end on `rfc998` validates the source address of an OPEN (`docs/protocol.md
     /// §2.3`). False only where addresses cannot be forged.
-    pub wary: bool,
+    pub validate_addresses: bool,
     /// Length of the transfer, if the source knows it.
     pub transfer_bytes: Option<u64>,
     /// Whether trace events are recorded (see [`crate::trace`]).
@@ -355,7 +355,7 @@ impl Config {
         Self {
             wire,
             role,
-            any_role: false,
+            accept_any_role: false,
             secret: None,
             identity: None,
             buffer_bytes: DEFAULT_BUFFER_BYTES,
@@ -368,7 +368,7 @@ impl Config {
                     Burst { packets: 8, interval: Duration::from_millis(1) }
                 }
                 // Adaptive by default, so the receiver sets limits.
-                (Wire::Sealed, _) | (_, Role::Receiver) => NO_LIMIT,
+                (Wire::Sealed, _) | (_, Role::Receiver) => UNLIMITED_BURST,
             },
             max_outstanding: DEFAULT_OUTSTANDING,
             socket_bytes: None,
@@ -377,15 +377,15 @@ impl Config {
             cipher: Cipher::preferred(),
             checksum: true,
             policy: Policy::Fair { ceiling: None },
-            repair: Repair::Never,
+            repair: FecPolicy::Never,
             remembered: Vec::new(),
-            recovery: RecoveryLaw::of(wire),
+            recovery: LossDetection::of(wire),
             client: match wire {
                 Wire::Sealed => String::new(),
                 Wire::Rfc998 => "netblt".to_owned(),
             },
             branches: false,
-            wary: true,
+            validate_addresses: true,
             transfer_bytes: None,
             trace: false,
         }
@@ -394,11 +394,11 @@ impl Config {
 
 impl Config {
     /// The repair policy in force, by wire and rate policy.
-    pub(crate) fn spends_on_repair(&self) -> Repair {
+    pub(crate) fn spends_on_repair(&self) -> FecPolicy {
         match (self.wire, self.policy) {
-            (Wire::Rfc998, _) => Repair::Never,
+            (Wire::Rfc998, _) => FecPolicy::Never,
             // `background` sends no more than it must.
-            (_, Policy::Recreated(_) | Policy::Background { .. }) => Repair::Never,
+            (_, Policy::Emulated(_) | Policy::Background { .. }) => FecPolicy::Never,
             (
                 Wire::Sealed,
                 Policy::Fixed(_)
@@ -422,14 +422,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pace_without_bound_cannot_be_made() {
+    fn a_fixed_rate_without_bound_is_refused() {
         let burst =
             |packets, interval| Burst { packets, interval: Duration::from_micros(interval) };
-        assert_eq!(Pace::bursts(NO_LIMIT), None);
-        assert_eq!(Pace::bursts(burst(8, 0)), None);
-        assert_eq!(Pace::bursts(burst(0, 1000)), None);
-        assert_eq!(Pace::rate(Rate::ZERO), None);
-        assert!(Pace::bursts(burst(8, 1)).is_some());
-        assert!(Pace::rate(Rate::from_bytes_per_second(1)).is_some());
+        assert_eq!(FixedRate::bursts(UNLIMITED_BURST), None);
+        assert_eq!(FixedRate::bursts(burst(8, 0)), None);
+        assert_eq!(FixedRate::bursts(burst(0, 1000)), None);
+        assert_eq!(FixedRate::rate(Rate::ZERO), None);
+        assert!(FixedRate::bursts(burst(8, 1)).is_some());
+        assert!(FixedRate::rate(Rate::from_bytes_per_second(1)).is_some());
     }
 }

@@ -16,23 +16,23 @@ use std::time::Duration;
 
 use address_validation::Echo;
 pub(crate) use branches::Branches;
-use outbox::{Single, Singles};
-use stall_watchdog::Progress;
+use outbox::{Outbox, OutboxPacket};
+use stall_watchdog::StallWatchdog;
 
-use crate::amplification_limit::Doubt;
-use crate::api::{Event, Reason, Reception, Route};
+use crate::amplification_limit::AmplificationLimit;
+use crate::api::{CloseReason, Event, RecvMeta, Route};
 use crate::buffer::Buffer;
-use crate::codec::{Incoming, Link, Received};
-use crate::negotiated::Taken;
-use crate::path_validation::Addresses;
-use crate::peer_gone::Refusals;
+use crate::codec::{Codec, DecodedPacket, OtherPacket};
+use crate::negotiated::PacketOutcome;
+use crate::path_validation::PathValidator;
+use crate::peer_gone::PeerGoneEvidence;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::time::{Instant, earliest};
 use crate::trace::{Recorder, Timer, TraceEvent};
 use crate::units::{BufferNumber, PacketNumber};
 use crate::wire::packet::{End, Keepalive, Verdict};
-use crate::wire_profile::Rules;
+use crate::wire_profile::WireProfile;
 
 /// Longest time between two packets of a living end (`docs/protocol.md §7.4`).
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -51,58 +51,58 @@ pub(crate) enum Machine {
 enum Closing {
     No,
     /// The client wants to quit: QUIT is sent between two buffers (RFC 998 §5.3.2).
-    Wanting {
+    QuitPending {
         reason: String,
         since: Instant,
-        outcome: Reason,
+        outcome: CloseReason,
     },
     /// QUIT was sent, the last time `wait` before `next`. It leaves again then, unless `left` is 0
     /// or `until` is over.
-    Quitting {
+    QuitSent {
         reason: String,
         left: u8,
         wait: Duration,
         next: Instant,
         until: Instant,
-        outcome: Reason,
+        outcome: CloseReason,
     },
     /// QUIT came; its repetitions are answered until `until` (draining, RFC 9000 §10.2.2).
-    Leaving {
+    Draining {
         until: Instant,
-        reason: Reason,
+        reason: CloseReason,
     },
-    Closed(Reason),
+    Closed(CloseReason),
 }
 
 /// An open connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) addresses: Addresses,
-    rules: Rules,
-    link: Link,
+    pub(crate) addresses: PathValidator,
+    profile: WireProfile,
+    codec: Codec,
     pub(crate) machine: Machine,
     death_timer: Duration,
     peer_death_timer: Duration,
-    heard: Instant,
+    last_received: Instant,
     /// Only the peer's OPEN has arrived.
     half_open: bool,
-    sent: Instant,
-    asked: Instant,
+    last_sent: Instant,
+    last_probe: Instant,
     silent: bool,
-    refusals: Refusals,
-    progress: Progress,
-    doubt: Option<Doubt>,
+    peer_gone: PeerGoneEvidence,
+    watchdog: StallWatchdog,
+    amplification_limit: Option<AmplificationLimit>,
     echo: Option<Echo>,
     closing: Closing,
     /// The peer has asked for another lane.
     lane_wanted: bool,
-    outbox: Singles,
+    outbox: Outbox,
     branches: Option<Box<Branches>>,
 }
 
 /// The outcome of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Handled {
+pub(crate) enum DatagramOutcome {
     Authentic,
     Dropped,
 }
@@ -110,57 +110,58 @@ pub(crate) enum Handled {
 impl Connection {
     pub(crate) fn new(
         now: Instant,
-        addresses: Addresses,
-        rules: Rules,
-        link: Link,
+        addresses: PathValidator,
+        profile: WireProfile,
+        codec: Codec,
         machine: Machine,
         death_timers: (Duration, Duration),
     ) -> Self {
         Self {
             addresses,
-            rules,
-            link,
+            profile,
+            codec,
             machine,
             death_timer: death_timers.0,
             peer_death_timer: death_timers.1,
-            heard: now,
+            last_received: now,
             half_open: true,
-            sent: now,
-            asked: now,
+            last_sent: now,
+            last_probe: now,
             silent: false,
-            refusals: Refusals::new(now, rules.asks),
-            progress: Progress::default(),
-            doubt: None,
+            peer_gone: PeerGoneEvidence::new(now, profile.probes),
+            watchdog: StallWatchdog::default(),
+            amplification_limit: None,
             echo: None,
             closing: Closing::No,
             lane_wanted: false,
-            outbox: Singles::default(),
+            outbox: Outbox::default(),
             branches: None,
         }
     }
 
     /// The connection id in packets to this end, where the wire has one.
     pub(crate) fn own_id(&self) -> Option<u32> {
-        self.link.own_id()
+        self.codec.own_id()
     }
 
     /// Whether a packet from this route may be the peer's.
-    pub(crate) fn may_hear(&self, route: Route) -> bool {
-        self.rules.moves || self.addresses.home().is_some_and(|home| home.peer == route.peer)
+    pub(crate) fn may_come_from(&self, route: Route) -> bool {
+        self.profile.peer_may_move
+            || self.addresses.validated().is_some_and(|home| home.peer == route.peer)
     }
 
     /// Whether a packet of the peer arrived so lately that it counts as alive.
     pub(crate) fn is_alive(&self, now: Instant) -> bool {
-        now < self.heard + SILENT_AFTER
+        now < self.last_received + SILENT_AFTER
     }
 
     /// Another connection has replaced this one: the ABORT for its peer, if the peer has an
     /// address.
     pub(crate) fn supersede(&mut self, now: Instant) -> Option<(Route, Vec<u8>)> {
         let mut packet = Vec::new();
-        self.link.put_abort(&mut packet, "another program with the same ticket took the place");
+        self.codec.put_abort(&mut packet, "another program with the same ticket took the place");
         self.release_all(now);
-        self.addresses.home().map(|home| (home, packet))
+        self.addresses.validated().map(|home| (home, packet))
     }
 
     /// A packet under this connection's keys left before the connection was open.
@@ -196,22 +197,22 @@ impl Connection {
         }
     }
 
-    pub(crate) fn tell(&mut self, have: &[u8], greets: bool) {
+    pub(crate) fn announce_have(&mut self, have: &[u8], early: bool) {
         if let Machine::Receiver(receiver) = &mut self.machine {
-            receiver.tell(have, greets);
+            receiver.announce_have(have, early);
         }
     }
 
-    pub(crate) fn judge(&mut self, verdict: Verdict) {
+    pub(crate) fn set_verdict(&mut self, verdict: Verdict) {
         if let Machine::Receiver(receiver) = &mut self.machine {
-            receiver.judge(verdict);
+            receiver.set_verdict(verdict);
         }
     }
 
     /// The peer's host refused the packet that begins with `quote` (ICMP).
     pub(crate) fn handle_unreachable(&mut self, now: Instant, quote: &[u8]) {
-        let Some(number) = self.link.quoted(quote) else { return };
-        self.refusals.on_refused(now, number);
+        let Some(number) = self.codec.quoted(quote) else { return };
+        self.peer_gone.on_refused(now, number);
         if let Some(outcome) = self.outcome_of_quit() {
             self.leave(now, outcome);
         }
@@ -227,15 +228,20 @@ impl Connection {
     }
 
     /// An UNKNOWN: the program at the peer's address does not know this connection.
-    pub(crate) fn handle_unknown(&mut self, now: Instant, route: Route, bytes: &[u8]) -> Handled {
-        let from_home = self.addresses.home().is_some_and(|home| home.peer == route.peer);
+    pub(crate) fn handle_unknown(
+        &mut self,
+        now: Instant,
+        route: Route,
+        bytes: &[u8],
+    ) -> DatagramOutcome {
+        let from_home = self.addresses.validated().is_some_and(|home| home.peer == route.peer);
         // On an unconfirmed branch BRANCH may only be late (`docs/protocol.md §4.10`).
-        match self.link.unknown(bytes).filter(|_| from_home && !self.half_open) {
+        match self.codec.unknown(bytes).filter(|_| from_home && !self.half_open) {
             Some(number) => {
-                self.refusals.on_unknown(now, number);
-                Handled::Authentic
+                self.peer_gone.on_unknown(now, number);
+                DatagramOutcome::Authentic
             }
-            None => Handled::Dropped,
+            None => DatagramOutcome::Dropped,
         }
     }
 
@@ -247,26 +253,28 @@ impl Connection {
         now: Instant,
         route: Route,
         bytes: &mut [u8],
-        reception: Reception,
-    ) -> Handled {
+        reception: RecvMeta,
+    ) -> DatagramOutcome {
         let len = bytes.len();
         if let Closing::Closed(_) = self.closing {
-            return Handled::Dropped;
+            return DatagramOutcome::Dropped;
         }
         let reference = match &self.machine {
             Machine::Sender(sender) => sender.high(),
             Machine::Receiver(receiver) => receiver.acknowledged(),
         };
-        let Some(received) = self.link.receive(bytes, reference) else { return Handled::Dropped };
+        let Some(received) = self.codec.receive(bytes, reference) else {
+            return DatagramOutcome::Dropped;
+        };
         let number = received.number();
         let taken = match received {
-            Received::Data { .. } | Received::Repair { .. } => {
+            DecodedPacket::Data { .. } | DecodedPacket::Repair { .. } => {
                 self.handle_of_buffer(now, &received, reception)
             }
-            Received::Other { number, bytes, packet } => {
+            DecodedPacket::Other { number, bytes, packet } => {
                 if let Machine::Receiver(receiver) = &mut self.machine {
                     let padding = match &packet {
-                        Incoming::Keepalive(keepalive) => usize::from(keepalive.padding),
+                        OtherPacket::Keepalive(keepalive) => usize::from(keepalive.padding),
                         _ => 0,
                     };
                     receiver.on_authentic(now, number, (bytes - padding, bytes), reception);
@@ -275,16 +283,16 @@ impl Connection {
             }
         };
         match taken {
-            Taken::Dropped => return Handled::Dropped,
-            Taken::Authentic => {}
-            Taken::Violation(what) => self.abort(now, what),
+            PacketOutcome::Dropped => return DatagramOutcome::Dropped,
+            PacketOutcome::Authentic => {}
+            PacketOutcome::Violation(what) => self.abort(now, what),
         }
-        self.on_called();
+        self.check_coin_evidence();
         self.addresses.on_authentic(now, route, number, len);
-        self.on_heard(now);
+        self.on_authentic(now);
         self.on_answer();
-        self.tick_wanting(now);
-        Handled::Authentic
+        self.tick_quit_pending(now);
+        DatagramOutcome::Authentic
     }
 
     /// A packet other than DATA, from a datagram of `bytes`.
@@ -293,27 +301,32 @@ impl Connection {
         now: Instant,
         route: Route,
         bytes: usize,
-        packet: Incoming,
-    ) -> Taken {
+        packet: OtherPacket,
+    ) -> PacketOutcome {
         // After QUIT the machine has given its buffers back, so missing data are no violation.
-        let leaving = matches!(self.closing, Closing::Leaving { .. });
+        let leaving = matches!(self.closing, Closing::Draining { .. });
         match (packet, &mut self.machine) {
-            (Incoming::NullAck(_) | Incoming::Control { .. } | Incoming::Done, _) if leaving => {
-                Taken::Authentic
+            (OtherPacket::NullAck(_) | OtherPacket::Control { .. } | OtherPacket::Done, _)
+                if leaving =>
+            {
+                PacketOutcome::Authentic
             }
-            (Incoming::NullAck(null_ack), Machine::Receiver(r)) => {
+            (OtherPacket::NullAck(null_ack), Machine::Receiver(r)) => {
                 r.handle_null_ack(now, &null_ack)
             }
-            (Incoming::Control { end_received, limit, messages, report }, Machine::Sender(s)) => {
+            (
+                OtherPacket::Control { end_received, limit, messages, report },
+                Machine::Sender(s),
+            ) => {
                 s.on_rate_limit(now, limit);
                 let reported = report.map(|report| s.handle_report(now, &report));
                 match reported {
-                    Some(Taken::Violation(what)) => Taken::Violation(what),
+                    Some(PacketOutcome::Violation(what)) => PacketOutcome::Violation(what),
                     _ => s.handle_control(now, end_received, messages),
                 }
             }
-            (Incoming::Done, Machine::Sender(sender)) => sender.handle_done_packet(),
-            (Incoming::Keepalive(keepalive), machine) => {
+            (OtherPacket::Done, Machine::Sender(sender)) => sender.handle_done_packet(),
+            (OtherPacket::Keepalive(keepalive), machine) => {
                 self.lane_wanted |= keepalive.lane_wanted;
                 if let (Machine::Sender(sender), 1..) = (machine, keepalive.answers) {
                     sender.handle_answer(now, keepalive.answers);
@@ -322,66 +335,66 @@ impl Connection {
                     let answers = u16::try_from(bytes).unwrap_or(u16::MAX);
                     self.push_keepalive(Keepalive { answers, ..Keepalive::default() });
                 }
-                Taken::Authentic
+                PacketOutcome::Authentic
             }
             // To the address it came from, and to the validated address or the candidates: an
             // attacker's copy may have arrived first.
-            (Incoming::Challenge(token), _) => {
-                self.outbox.push(Single::Answer(token, route));
+            (OtherPacket::Challenge(token), _) => {
+                self.outbox.push(OutboxPacket::Answer(token, route));
                 for other in self.addresses.also_answered(route) {
-                    self.outbox.push(Single::Answer(token, other));
+                    self.outbox.push(OutboxPacket::Answer(token, other));
                 }
-                Taken::Authentic
+                PacketOutcome::Authentic
             }
-            (Incoming::Answer(token), _) => {
+            (OtherPacket::Answer(token), _) => {
                 self.addresses.on_answer(&token);
-                Taken::Authentic
+                PacketOutcome::Authentic
             }
-            (Incoming::Quit(reason), _) => {
+            (OtherPacket::Quit(reason), _) => {
                 self.handle_quit(now, reason);
-                Taken::Authentic
+                PacketOutcome::Authentic
             }
-            (Incoming::QuitAck, _) => {
-                if let Closing::Quitting { outcome, .. } = &self.closing {
+            (OtherPacket::QuitAck, _) => {
+                if let Closing::QuitSent { outcome, .. } = &self.closing {
                     let outcome = outcome.clone();
                     self.leave(now, outcome);
                 }
-                Taken::Authentic
+                PacketOutcome::Authentic
             }
-            (Incoming::Abort(reason), _) => {
-                self.close(now, Reason::PeerAborted(reason));
-                Taken::Authentic
+            (OtherPacket::Abort(reason), _) => {
+                self.close(now, CloseReason::PeerAborted(reason));
+                PacketOutcome::Authentic
             }
-            (Incoming::Branch(branch), _) => self.handle_branch(*branch),
-            (Incoming::NullAck(_) | Incoming::Control { .. } | Incoming::Done, _) => {
-                Taken::Violation("a packet of the other role's")
+            (OtherPacket::Branch(branch), _) => self.handle_branch(*branch),
+            (OtherPacket::NullAck(_) | OtherPacket::Control { .. } | OtherPacket::Done, _) => {
+                PacketOutcome::Violation("a packet of the other role's")
             }
         }
     }
 
     fn handle_quit(&mut self, now: Instant, reason: String) {
-        self.outbox.push(Single::QuitAck);
-        if let Closing::No | Closing::Wanting { .. } | Closing::Quitting { .. } = self.closing {
+        self.outbox.push(OutboxPacket::QuitAck);
+        if let Closing::No | Closing::QuitPending { .. } | Closing::QuitSent { .. } = self.closing {
             let until = now + self.quit_interval() * 2;
             // Both ends may have seen the same fault: then each reports its own outcome.
-            let own = self.outcome_of_quit().filter(|outcome| *outcome != Reason::Quit);
-            let reason = own.unwrap_or(Reason::PeerQuit(reason));
-            self.closing = Closing::Leaving { until, reason };
+            let own = self.outcome_of_quit().filter(|outcome| *outcome != CloseReason::Quit);
+            let reason = own.unwrap_or(CloseReason::PeerQuit(reason));
+            self.closing = Closing::Draining { until, reason };
             self.release_all(now);
         }
     }
 
-    fn on_heard(&mut self, now: Instant) {
-        let before = std::mem::replace(&mut self.heard, now);
-        (self.asked, self.half_open) = (now, false);
-        self.refusals.on_heard(now, self.link.upcoming());
+    fn on_authentic(&mut self, now: Instant) {
+        let before = std::mem::replace(&mut self.last_received, now);
+        (self.last_probe, self.half_open) = (now, false);
+        self.peer_gone.on_authentic(now, self.codec.upcoming());
         if std::mem::take(&mut self.silent) {
             self.events_mut().push_back(Event::Answering);
             self.trace().note(now, || TraceEvent::Answering);
         }
         let finished = match &mut self.machine {
             Machine::Sender(sender) => {
-                sender.on_heard(now);
+                sender.on_authentic(now);
                 sender.is_finished()
             }
             Machine::Receiver(receiver) => receiver.is_finished(),
@@ -397,17 +410,17 @@ impl Connection {
         if let (Machine::Receiver(_), false) =
             (&self.machine, matches!(self.closing, Closing::Closed(_)))
         {
-            self.outbox.push(Single::Done);
+            self.outbox.push(OutboxPacket::Done);
         }
-        self.close(now, Reason::Finished);
+        self.close(now, CloseReason::Finished);
     }
 
     fn abort(&mut self, now: Instant, what: &'static str) {
-        self.outbox.push(Single::Abort(what));
-        self.close(now, Reason::Violation(what));
+        self.outbox.push(OutboxPacket::Abort(what));
+        self.close(now, CloseReason::Violation(what));
     }
 
-    pub(crate) fn close(&mut self, now: Instant, reason: Reason) {
+    pub(crate) fn close(&mut self, now: Instant, reason: CloseReason) {
         if !matches!(self.closing, Closing::Closed(_)) {
             self.closing = Closing::Closed(reason);
             self.branches = None;
@@ -429,7 +442,7 @@ impl Connection {
     }
 
     /// Why the connection is over, if it is.
-    pub(crate) fn closed(&self) -> Option<&Reason> {
+    pub(crate) fn closed(&self) -> Option<&CloseReason> {
         match &self.closing {
             Closing::Closed(reason) => Some(reason),
             _ => None,
@@ -452,9 +465,9 @@ impl Connection {
     }
 
     fn tick_closing(&mut self, now: Instant) {
-        self.tick_wanting(now);
+        self.tick_quit_pending(now);
         self.tick_quit(now);
-        if let Closing::Leaving { until, reason } = &self.closing
+        if let Closing::Draining { until, reason } = &self.closing
             && *until <= now
         {
             self.leave(now, reason.clone());
@@ -471,24 +484,24 @@ impl Connection {
         if let Some(single) = self.next_single(now, out) {
             return Some(single);
         }
-        let goes_on = matches!(self.closing, Closing::No | Closing::Wanting { .. });
-        let home = self.addresses.home().filter(|_| goes_on)?;
+        let goes_on = matches!(self.closing, Closing::No | Closing::QuitPending { .. });
+        let home = self.addresses.validated().filter(|_| goes_on)?;
         let start = out.len();
         if let Some(len) = self.poll_echo(now, out) {
             return Some((home, len));
         }
         let segment = match &mut self.machine {
-            Machine::Sender(sender) => sender.poll_transmit(now, &mut self.link, out),
+            Machine::Sender(sender) => sender.poll_transmit(now, &mut self.codec, out),
             Machine::Receiver(receiver) => {
-                receiver.poll_transmit(now, &mut self.link, out).then(|| out.len() - start)
+                receiver.poll_transmit(now, &mut self.codec, out).then(|| out.len() - start)
             }
         };
         if let Some(segment) = segment {
-            self.sent = now;
+            self.last_sent = now;
             let len = out.len() - start;
-            self.on_went(len, len.div_ceil(segment.max(1)));
-            self.doubt.iter_mut().for_each(Doubt::on_others);
-            self.tick_wanting(now);
+            self.on_sent_bytes(len, len.div_ceil(segment.max(1)));
+            self.amplification_limit.iter_mut().for_each(AmplificationLimit::on_others);
+            self.tick_quit_pending(now);
         }
         segment.map(|segment| (home, segment))
     }
@@ -496,22 +509,22 @@ impl Connection {
     /// The outbox goes first. While no address is validated, only CHALLENGEs and ANSWERs leave; the
     /// others wait.
     fn next_single(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<(Route, usize)> {
-        let (home, start) = (self.addresses.home(), out.len());
-        let (route, number) = match self.outbox.poll(home, self.doubt.as_ref(), &mut self.link, out)
-        {
-            Some(single) => single,
-            None => {
-                if let Closing::Closed(_) = self.closing {
-                    return None;
+        let (home, start) = (self.addresses.validated(), out.len());
+        let (route, number) =
+            match self.outbox.poll(home, self.amplification_limit.as_ref(), &mut self.codec, out) {
+                Some(packet) => packet,
+                None => {
+                    if let Closing::Closed(_) = self.closing {
+                        return None;
+                    }
+                    let interval = self.quit_interval();
+                    let (route, token) = self.addresses.poll_challenge(now, interval)?;
+                    (route, self.codec.put_challenge(out, &token))
                 }
-                let interval = self.quit_interval();
-                let (route, token) = self.addresses.poll_challenge(now, interval)?;
-                (route, self.link.put_challenge(out, &token))
-            }
-        };
+            };
         let len = out.len() - start;
-        self.sent = now;
-        self.on_went(len, 1);
+        self.last_sent = now;
+        self.on_sent_bytes(len, 1);
         if let Machine::Sender(sender) = &mut self.machine {
             // It has a number of the same sequence, which the sampler must count.
             sender.on_other_sent(now, number, len);
@@ -520,16 +533,16 @@ impl Connection {
     }
 
     pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
-        let home = self.addresses.home();
-        if self.outbox.is_ready(home, self.doubt.as_ref()) {
+        let home = self.addresses.validated();
+        if self.outbox.is_ready(home, self.amplification_limit.as_ref()) {
             return Some(now);
         }
         let challenge = self.addresses.next_timeout();
         match &self.closing {
             Closing::Closed(_) => return None,
-            Closing::Quitting { next, .. } => return earliest([Some(*next), challenge]),
-            Closing::Leaving { until, .. } => return earliest([Some(*until), challenge]),
-            Closing::No | Closing::Wanting { .. } => {}
+            Closing::QuitSent { next, .. } => return earliest([Some(*next), challenge]),
+            Closing::Draining { until, .. } => return earliest([Some(*until), challenge]),
+            Closing::No | Closing::QuitPending { .. } => {}
         }
         let machine = match &self.machine {
             Machine::Sender(sender) => sender.next_timeout(now),
@@ -537,18 +550,18 @@ impl Connection {
         };
         // Without a validated address nothing can leave, so there is no reason to wake.
         let machine = machine.filter(|at| home.is_some() || *at > now);
-        let asks = self.rules.asks;
+        let asks = self.profile.probes;
         earliest([
             machine,
-            Some(self.heard + self.death_timer),
-            Some(self.sent + self.keepalive_interval()),
-            self.refusals.next_timeout(self.is_settled()),
-            self.wanting_deadline(),
+            Some(self.last_received + self.death_timer),
+            Some(self.last_sent + self.keepalive_interval()),
+            self.peer_gone.next_timeout(self.is_settled()),
+            self.quit_pending_deadline(),
             self.echo.as_ref().and_then(Echo::due),
             challenge,
             self.branches.as_ref().and_then(|branches| branches.next_timeout()),
-            asks.then(|| self.ask_at()),
-            (asks && !self.silent).then(|| self.heard + SILENT_AFTER),
+            asks.then(|| self.probe_at()),
+            (asks && !self.silent).then(|| self.last_received + SILENT_AFTER),
         ])
     }
 

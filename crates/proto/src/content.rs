@@ -9,8 +9,8 @@ mod extended_attributes;
 mod image_position;
 mod range;
 
-pub use self::extended_attributes::{More, Owner};
-pub use self::image_position::{OutOfPlace, PLACE_BYTES, Place, Places};
+pub use self::extended_attributes::{ExtraAttributes, Owner};
+pub use self::image_position::{ImagePosition, ImagePositions, POSITION_BYTES, PositionError};
 pub use self::range::{FileRange, MIN_RANGE_BYTES, digest_of_ranges};
 
 use thiserror::Error;
@@ -76,12 +76,12 @@ pub struct Attributes {
     /// [`parse_image`] but for its length (see [`check_name`]).
     pub name: Vec<u8>,
     /// Attributes that are sent only on request.
-    pub more: More,
+    pub more: ExtraAttributes,
 }
 
 /// Bytes of an extent that are not a hole (`docs/protocol.md §8.2`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct DataRun {
     /// Bytes of the extent before it.
     pub from: u32,
     /// Bytes in it, at least one.
@@ -102,7 +102,7 @@ pub struct Extent {
     pub kind: Kind,
     /// Its data runs, in order and without overlaps; the rest is zeros. `None`: all of it is data.
     /// Of a [`Kind::File`] only.
-    pub pieces: Option<Vec<Piece>>,
+    pub pieces: Option<Vec<DataRun>>,
     /// With the first extent of a file.
     pub attributes: Option<Attributes>,
     /// With the last extent of a file, which ends with it: BLAKE3 of the file's content.
@@ -285,10 +285,10 @@ fn parse_extent(reader: &mut Reader<'_>, buffer_bytes: u32) -> Result<Extent, Pa
     Ok(Extent { file, offset, length, kind, pieces, attributes, digest })
 }
 
-fn parse_pieces(reader: &mut Reader<'_>, length: u32) -> Result<Vec<Piece>, ParseError> {
+fn parse_pieces(reader: &mut Reader<'_>, length: u32) -> Result<Vec<DataRun>, ParseError> {
     let (mut pieces, mut end) = (Vec::new(), 0);
     for _ in 0..reader.u16()? {
-        let piece = Piece { from: reader.u32()?, bytes: reader.u32()? };
+        let piece = DataRun { from: reader.u32()?, bytes: reader.u32()? };
         let after = piece.from.checked_add(piece.bytes).filter(|after| *after <= length);
         let after = after.filter(|_| piece.from >= end && piece.bytes > 0);
         end = after.ok_or(ParseError::Field("pieces"))?;
@@ -309,7 +309,7 @@ fn parse_attributes(reader: &mut Reader<'_>, more: bool) -> Result<Attributes, P
         return Err(ParseError::Field("name length"));
     }
     let name = reader.bytes(len)?.to_vec();
-    let more = if more { More::parse(reader)? } else { More::default() };
+    let more = if more { ExtraAttributes::parse(reader)? } else { ExtraAttributes::default() };
     Ok(Attributes { mode, mtime_seconds, mtime_nanos, name, more })
 }
 

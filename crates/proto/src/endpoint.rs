@@ -11,21 +11,21 @@ mod view;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::amplification_limit::Doubt;
-use crate::api::{Datagram, Ecn, Event, Reason, Reception, Route, Transmit};
+use crate::amplification_limit::AmplificationLimit;
+use crate::api::{CloseReason, Datagram, Ecn, Event, RecvMeta, Route, Transmit};
 use crate::buffer::Buffer;
-use crate::config::{Config, PublicKey, Role, Steering};
-use crate::connection::{Connection, Handled, Machine};
+use crate::config::{Config, PublicKey, Role, RuntimeSettings};
+use crate::connection::{Connection, DatagramOutcome, Machine};
 use crate::emulated;
 use crate::entropy::Entropy;
-use crate::handshake::active::{Active, Hear};
-use crate::handshake::answer::Answer;
-use crate::handshake::passive::{Passive, Standing};
-use crate::handshake::{Opened, Place, negotiated};
+use crate::handshake::active::{Active, InitiatorEvent};
+use crate::handshake::answer::ResponderAction;
+use crate::handshake::passive::{CurrentConnection, Passive};
+use crate::handshake::{Opened, PeerLocation, negotiated};
 use crate::limits::{IPV4_HEADER_BYTES, IPV6_HEADER_BYTES};
 use crate::loss_detection;
 use crate::negotiated::Negotiated;
-use crate::path_validation::Addresses;
+use crate::path_validation::PathValidator;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::time::{Instant, earliest};
@@ -33,7 +33,7 @@ use crate::trace::{TraceEvent, TraceQueue};
 use crate::units::BufferNumber;
 use crate::wire::packet::{End, Keepalive, Parameters, Verdict};
 use crate::wire::sealed::{self, Kind};
-use crate::wire_profile::Rules;
+use crate::wire_profile::WireProfile;
 
 /// Most handshake packets in the queue: any sender can provoke them, faster than they leave.
 const MAX_REPLIES: usize = 16;
@@ -44,11 +44,11 @@ pub(crate) const EXPLANATIONS: [u8; 3] =
 
 /// The handshake of this end.
 #[derive(Debug)]
-enum Opener {
+enum HandshakeSide {
     Active(Box<Active>),
     Passive(Box<Passive>),
-    /// Nothing more opens here: a [`crate::listener::Door`] opened it, or it was the active end of
-    /// `sealed` and is open.
+    /// Nothing more opens here: a [`crate::listener::PassiveListener`] opened it, or it is the
+    /// active end of an open connection on `sealed`.
     Done,
 }
 
@@ -56,9 +56,9 @@ enum Opener {
 #[derive(Debug)]
 pub struct Endpoint {
     config: Config,
-    steering: Steering,
-    rules: Rules,
-    opener: Opener,
+    steering: RuntimeSettings,
+    profile: WireProfile,
+    opener: HandshakeSide,
     connection: Option<Connection>,
     /// The static key of the connection's peer.
     peer_key: Option<PublicKey>,
@@ -76,17 +76,17 @@ pub struct Endpoint {
     trace: TraceQueue,
     closed: bool,
     lanes: lanes::Lanes,
-    counts: Counts,
+    counts: DatagramCounts,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct DatagramCounts {
     sent: u64,
     sent_bytes: u64,
     received: u64,
     received_bytes: u64,
     dropped: u64,
-    /// What [`crate::api::Reception::overrun`] told first, and last.
+    /// The first and the last value of [`crate::api::RecvMeta::overrun`].
     overrun: Option<(u32, u32)>,
     opened_at: Option<Instant>,
 }
@@ -99,35 +99,35 @@ impl Endpoint {
     /// If it was given the identity of a passive end.
     pub fn active(config: Config, peer: SocketAddr, now: Instant, entropy: [u8; 32]) -> Self {
         let active = Active::start(&config, peer, now, Entropy::new(entropy));
-        Self::new(config, Opener::Active(Box::new(active)))
+        Self::new(config, HandshakeSide::Active(Box::new(active)))
     }
 
     /// An end that waits to be opened; `entropy` as for [`Endpoint::active`].
     pub fn passive(config: Config, _now: Instant, entropy: [u8; 32]) -> Self {
         let passive = Passive::new(&config, Entropy::new(entropy));
-        Self::new(config, Opener::Passive(Box::new(passive)))
+        Self::new(config, HandshakeSide::Passive(Box::new(passive)))
     }
 
     /// An end that a listener has opened; `first` is its first packet.
     pub(crate) fn served(
         config: Config,
         now: Instant,
-        (route, reception): (Route, Reception),
+        (route, reception): (Route, RecvMeta),
         opened: Opened,
         first: Option<&mut [u8]>,
     ) -> Self {
-        let mut new = Self::new(config, Opener::Done);
+        let mut new = Self::new(config, HandshakeSide::Done);
         new.open(now, route, opened, first, reception);
         new.collect(now);
         new
     }
 
-    fn new(config: Config, opener: Opener) -> Self {
+    fn new(config: Config, opener: HandshakeSide) -> Self {
         Self {
             trace: TraceQueue::new(config.trace),
-            rules: Rules::of(config.wire),
+            profile: WireProfile::of(config.wire),
             config,
-            steering: Steering::default(),
+            steering: RuntimeSettings::default(),
             opener,
             connection: None,
             peer_key: None,
@@ -139,7 +139,7 @@ impl Endpoint {
             events: VecDeque::new(),
             closed: false,
             lanes: lanes::Lanes::default(),
-            counts: Counts::default(),
+            counts: DatagramCounts::default(),
         }
     }
 
@@ -163,7 +163,7 @@ impl Endpoint {
     /// Sender: sets what limits the transfer so far, for `Stats::limit` of both ends
     /// (`docs/protocol.md §8.6`).
     pub fn say_limit(&mut self, limit: u8) {
-        self.connection.iter_mut().for_each(|connection| connection.say_limit(limit));
+        self.connection.iter_mut().for_each(|connection| connection.set_limit_cause(limit));
     }
 
     /// Receiver, before the first [`Endpoint::offer`] of a connection of `sealed`: sends the other
@@ -176,7 +176,7 @@ impl Endpoint {
     /// peer.
     pub fn tell(&mut self, _now: Instant, have: &[u8]) {
         match &mut self.connection {
-            Some(connection) => connection.tell(have, false),
+            Some(connection) => connection.announce_have(have, false),
             None => self.have = Some(have.to_vec()),
         }
     }
@@ -196,7 +196,7 @@ impl Endpoint {
     /// this verdict.
     pub fn judge(&mut self, _now: Instant, verdict: Verdict) {
         let Some(connection) = &mut self.connection else { return };
-        connection.judge(verdict);
+        connection.set_verdict(verdict);
     }
 
     /// The client gives up; QUIT has the reason for the other client. It leaves only once if the
@@ -217,7 +217,7 @@ impl Endpoint {
     pub fn handle_unreachable(&mut self, now: Instant, quote: &[u8]) {
         if let Some(connection) = &mut self.connection {
             connection.handle_unreachable(now, quote);
-        } else if let Opener::Active(active) = &mut self.opener {
+        } else if let HandshakeSide::Active(active) = &mut self.opener {
             active.handle_unreachable(now, quote);
         }
         self.collect(now);
@@ -228,7 +228,7 @@ impl Endpoint {
     pub fn handle_path_limit(&mut self, now: Instant, bytes: u32) {
         if let Some(Machine::Sender(sender)) = self.connection.as_mut().map(|c| &mut c.machine) {
             sender.handle_size_hint(now, bytes);
-        } else if let (None, Opener::Active(active)) = (&self.connection, &mut self.opener) {
+        } else if let (None, HandshakeSide::Active(active)) = (&self.connection, &mut self.opener) {
             active.handle_size_limit(now, false);
         }
         self.take_trace();
@@ -241,28 +241,28 @@ impl Endpoint {
         let helped = match (machine, &mut self.opener) {
             (Some(Machine::Sender(sender)), _) => sender.handle_size_refused(now, bytes, limit),
             (Some(Machine::Receiver(receiver)), _) => receiver.handle_size_refused(bytes),
-            (None, Opener::Active(active)) => active.handle_size_limit(now, true),
+            (None, HandshakeSide::Active(active)) => active.handle_size_limit(now, true),
             (None, _) => false,
         };
         self.take_trace();
         helped
     }
 
-    fn dispatch(&mut self, now: Instant, datagram: Datagram<'_>) -> Handled {
+    fn dispatch(&mut self, now: Instant, datagram: Datagram<'_>) -> DatagramOutcome {
         let Datagram { from, local, reception, bytes } = datagram;
         let (route, at) = (Route { peer: from, local }, (now, reception.stood_still()));
         let len = bytes.len();
-        if let Some(connection) = self.connection.as_mut().filter(|c| c.may_hear(route)) {
-            connection.on_came(len);
+        if let Some(connection) = self.connection.as_mut().filter(|c| c.may_come_from(route)) {
+            connection.on_received(len);
             let unknown = sealed::kind_of(bytes) == Some(Kind::Unknown);
             let handled = match unknown {
                 true => connection.handle_unknown(now, route, bytes),
                 false => connection.handle_datagram(now, route, bytes, reception),
             };
-            if handled == Handled::Authentic
-                || self.knock(now, Datagram { from, local, reception, bytes })
+            if handled == DatagramOutcome::Authentic
+                || self.handle_lane_datagram(now, Datagram { from, local, reception, bytes })
             {
-                return Handled::Authentic;
+                return DatagramOutcome::Authentic;
             }
         }
         let closing = self.connection.as_ref().is_some_and(Connection::is_closing);
@@ -271,55 +271,58 @@ impl Endpoint {
         let have = self.have.as_deref().filter(|_| config.role == Role::Receiver);
         let words = |parameters: &Parameters, table_bytes| {
             let of = negotiated(config, parameters, table_bytes, now, (None, None));
-            Receiver::first_words(of, have?, grants)
+            Receiver::early_messages(of, have?, grants)
         };
         match &mut self.opener {
-            Opener::Done => return Handled::Dropped,
-            Opener::Active(active) if self.connection.is_some() => {
-                let known = self.connection.as_mut().filter(|c| c.may_hear(route));
+            HandshakeSide::Done => return DatagramOutcome::Dropped,
+            HandshakeSide::Active(active) if self.connection.is_some() => {
+                let known = self.connection.as_mut().filter(|c| c.may_come_from(route));
                 match known.zip(active.response_again(bytes)) {
                     Some((connection, echo)) => connection.on_response(now, echo),
-                    None => return Handled::Dropped,
+                    None => return DatagramOutcome::Dropped,
                 }
             }
-            Opener::Active(active) => match active.handle_datagram(at, route, bytes, &words) {
-                Hear::Nothing => match active.take_abort() {
+            HandshakeSide::Active(active) => match active.handle_datagram(at, route, bytes, &words)
+            {
+                InitiatorEvent::Nothing => match active.take_abort() {
                     Some(abort) => self.reply(route, abort),
-                    None => return Handled::Dropped,
+                    None => return DatagramOutcome::Dropped,
                 },
-                Hear::News => {}
-                Hear::Opened(opened, first) => self.open(now, route, *opened, first, reception),
+                InitiatorEvent::Authentic => {}
+                InitiatorEvent::Opened(opened, first) => {
+                    self.open(now, route, *opened, first, reception)
+                }
             },
             // One client has quit: this end opens no other connection.
-            Opener::Passive(_) if closing => return Handled::Dropped,
-            Opener::Passive(passive) => {
-                let standing = self.connection.as_ref().map(|connection| Standing {
+            HandshakeSide::Passive(_) if closing => return DatagramOutcome::Dropped,
+            HandshakeSide::Passive(passive) => {
+                let standing = self.connection.as_ref().map(|connection| CurrentConnection {
                     alive: connection.is_alive(now),
                     own_id: connection.own_id(),
                     half_open: connection.is_half_open(),
                 });
                 match passive.handle_datagram(at, route, bytes, (config, &words), standing) {
-                    Answer::Nothing => return Handled::Dropped,
-                    Answer::Reply(packet) => self.reply_within_room(route, packet),
-                    Answer::Again(packet) => {
-                        self.connection.iter_mut().for_each(|c| c.opens_again(now));
+                    ResponderAction::Nothing => return DatagramOutcome::Dropped,
+                    ResponderAction::Reply(packet) => self.reply_within_room(route, packet),
+                    ResponderAction::Reopened(packet) => {
+                        self.connection.iter_mut().for_each(|c| c.on_reopened(now));
                         self.reply_within_room(route, packet);
                     }
-                    Answer::Greeting(response, words) => {
+                    ResponderAction::ReplyWithControl(response, words) => {
                         self.reply(route, response);
                         self.reply(route, words);
                     }
-                    Answer::Heard(packet) => {
-                        self.connection.iter_mut().for_each(Connection::trust);
+                    ResponderAction::Validated(packet) => {
+                        self.connection.iter_mut().for_each(Connection::on_address_validated);
                         self.reply(route, packet);
                     }
-                    Answer::Opened(opened, first) => {
+                    ResponderAction::Opened(opened, first) => {
                         self.open(now, route, *opened, first, reception)
                     }
                 }
             }
         }
-        Handled::Authentic
+        DatagramOutcome::Authentic
     }
 
     /// Queues a handshake packet. When the queue is full, a packet that only explains is dropped,
@@ -342,13 +345,13 @@ impl Endpoint {
         route: Route,
         opened: Opened,
         first: Option<&mut [u8]>,
-        reception: Reception,
+        reception: RecvMeta,
     ) {
         let Opened { link, parameters, table_bytes, rtt, longest_rtt, mut entropy, .. } = opened;
         self.end_old(now);
         let negotiated =
             negotiated(&self.config, &parameters, table_bytes, now, (rtt, longest_rtt));
-        if self.config.any_role {
+        if self.config.accept_any_role {
             self.config.role = Role::left_by(parameters.mode);
         }
         let lighter = self.config.either_version && route.peer.is_ipv4();
@@ -360,12 +363,14 @@ impl Endpoint {
         }
         let deaths = (self.config.death_timer, parameters.death_timer);
         let seed = entropy.draw_u64();
-        let addresses = match opened.place {
-            Place::Known => Addresses::proven(route, negotiated.rules.moves, entropy),
-            Place::OneOf(routes) => Addresses::unproven(now, &routes, entropy),
+        let addresses = match opened.location {
+            PeerLocation::Validated => {
+                PathValidator::validated_at(route, negotiated.profile.peer_may_move, entropy)
+            }
+            PeerLocation::OneOf(routes) => PathValidator::unvalidated(now, &routes, entropy),
         };
         let mut connection =
-            Connection::new(now, addresses, negotiated.rules, link, machine, deaths);
+            Connection::new(now, addresses, negotiated.profile, link, machine, deaths);
         connection.trace().switch(self.trace.is_on());
         self.let_begin(
             &mut connection,
@@ -376,9 +381,9 @@ impl Endpoint {
         if let Some(echo) = opened.echo {
             connection.echo(now, echo);
         }
-        if let Some((came, soon)) = opened.doubted {
-            let doubt = Doubt::new(overhead, soon);
-            connection.be_in_doubt(came, doubt, seed);
+        if let Some((came, soon)) = opened.unvalidated {
+            let doubt = AmplificationLimit::new(overhead, soon);
+            connection.limit_amplification(came, doubt, seed);
         }
         if opened.unconfirmed {
             connection.push_keepalive(Keepalive { answer_wanted: true, ..Default::default() });
@@ -392,12 +397,12 @@ impl Endpoint {
         if let Some(reply) = opened.reply.filter(|reply| connection.may_go(reply.len())) {
             self.reply(route, reply);
         }
-        if self.steering != Steering::default() {
+        if self.steering != RuntimeSettings::default() {
             self.apply(now, &mut connection, None);
         }
         // Before the first packet is handled: it may close the connection, which then returns its
         // buffers; or be data for a buffer granted with RESPONSE.
-        self.hand_over(now, &mut connection, opened.greeted);
+        self.hand_over(now, &mut connection, opened.early_control_sent);
         if let Some(bytes) = first {
             connection.handle_datagram(now, route, bytes, reception);
         }
@@ -407,10 +412,10 @@ impl Endpoint {
     /// Closes the connection that was open before.
     fn end_old(&mut self, now: Instant) {
         if let Some(mut old) = self.connection.take() {
-            let told = old.supersede(now);
+            let abort = old.supersede(now);
             self.trace.take_over(old.trace());
             self.events.append(old.events_mut());
-            told.into_iter().for_each(|(to, packet)| self.reply(to, packet));
+            abort.into_iter().for_each(|(to, packet)| self.reply(to, packet));
         }
     }
 
@@ -448,22 +453,23 @@ impl Endpoint {
     }
 
     /// Passes on what the client gave before the connection was open; a part may have left as early
-    /// control at `greeted`.
+    /// control at `early_control_sent`.
     fn hand_over(
         &mut self,
         now: Instant,
         connection: &mut Connection,
-        greeted: Option<(Instant, bool)>,
+        early_control_sent: Option<(Instant, bool)>,
     ) {
         if let Some(have) = self.have.take() {
-            connection.tell(&have, greeted.is_some());
+            connection.announce_have(&have, early_control_sent.is_some());
         }
         for buffer in self.offered.drain(..) {
             connection.offer(now, buffer);
         }
-        if let (Some((at, once)), Machine::Receiver(receiver)) = (greeted, &mut connection.machine)
+        if let (Some((at, once)), Machine::Receiver(receiver)) =
+            (early_control_sent, &mut connection.machine)
         {
-            receiver.has_said(now, at, once);
+            receiver.on_early_control_sent(now, at, once);
         }
     }
 
@@ -472,7 +478,7 @@ impl Endpoint {
         if let Some(connection) = &mut self.connection {
             connection.handle_timeout(now);
             self.lanes.handle_timeout(now);
-        } else if let Opener::Active(active) = &mut self.opener
+        } else if let HandshakeSide::Active(active) = &mut self.opener
             && let Some(reason) = active.handle_timeout(now)
         {
             self.close(now, reason);
@@ -490,7 +496,7 @@ impl Endpoint {
         }
     }
 
-    fn close(&mut self, now: Instant, reason: Reason) {
+    fn close(&mut self, now: Instant, reason: CloseReason) {
         if !std::mem::replace(&mut self.closed, true) {
             self.lanes.end();
             self.events.extend(self.offered.drain(..).map(Event::Returned));
@@ -522,7 +528,7 @@ impl Endpoint {
         self.counts.sent_bytes += len as u64;
         let kind = batch.get(start + 3).copied().unwrap_or(255);
         self.trace.push(now, TraceEvent::Sent { kind, packets, bytes: len as u32 });
-        let asks = self.rules.marks && kind != Kind::Open as u8;
+        let asks = self.profile.ecn && kind != Kind::Open as u8;
         let ecn = (asks && self.answers_marks()).then_some(Ecn::Ect0);
         Some(Transmit { to: route.peer, local: route.local, ecn, segment, len })
     }
@@ -561,7 +567,7 @@ impl Endpoint {
             return connection.poll_transmit(now, batch);
         }
         match &mut self.opener {
-            Opener::Active(active) if !self.closed => {
+            HandshakeSide::Active(active) if !self.closed => {
                 let len = active.poll_transmit(now, batch)?;
                 Some((Route { peer: active.peer(), local: None }, len))
             }
@@ -589,8 +595,8 @@ impl Endpoint {
                 earliest([connection.next_timeout(now), self.lanes.next_timeout(now)])
             }
             _ if self.closed => None,
-            (None, Opener::Active(active)) => earliest([active.next_timeout()]),
-            (None, Opener::Passive(_) | Opener::Done) => None,
+            (None, HandshakeSide::Active(active)) => earliest([active.next_timeout()]),
+            (None, HandshakeSide::Passive(_) | HandshakeSide::Done) => None,
         }
     }
 

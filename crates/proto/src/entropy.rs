@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_draw_follows_from_the_seed_that_is_left() {
+    fn earlier_draws_do_not_follow_from_the_remaining_seed() {
         let mut entropy = Entropy::new([7; 32]);
         let mut seen = vec![[7; 32]];
         for _ in 0..100 {

@@ -1,16 +1,16 @@
 //! The code of repair packets: Reed-Solomon over the packets of one buffer
 //! (`docs/protocol.md §6.10`).
 //!
-//! Any packets of a buffer, repair packets among them, that are as many as the buffer has, make the
-//! whole of it. Nothing here knows of time or of what was lost, and no bytes of a peer's make it
-//! fail: what contradicts itself is no [`Block`].
+//! Any packets of a buffer, repair packets included, restore it if they are as many as it has. This
+//! module knows neither time nor losses. No input of a peer makes it fail: contradictory values
+//! give no [`FecBlock`].
 
 mod few_erasures;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use few_erasures::{Points, Sums};
+use few_erasures::{FieldLayout, SparseCombiner};
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 
 use crate::buffer::Geometry;
@@ -20,7 +20,7 @@ use crate::units::PacketIndex;
 /// saves, and memory that grows with it.
 const MAX_PACKETS: u32 = 8192;
 /// Least number of repair packets of a buffer, however small it is.
-const LEAST_WIDTH: u32 = 16;
+const MIN_WIDTH: u32 = 16;
 /// Otherwise a buffer has at least this part of its packets.
 const WIDTH_PART: u32 = 4;
 /// Decoding by transforms costs as much as this many products of packets, or as this many holes in
@@ -30,7 +30,7 @@ const FEW_HOLES: u32 = 8;
 
 /// When a sender sends repair packets, and how many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Repair {
+pub enum FecPolicy {
     /// Nothing.
     #[default]
     Never,
@@ -38,16 +38,16 @@ pub enum Repair {
     /// that saves more than it costs.
     Auto,
     /// A fixed percentage, behind every buffer.
-    Share(Share),
+    Share(FecPercent),
 }
 
-impl Repair {
+impl FecPolicy {
     /// Builds the tables of the code, 8 MiB in some 20 ms of one processor, unless they exist.
     /// Otherwise the first use builds them, at the end of a transfer.
     pub fn prepare() {
         const PACKET: usize = 64;
         let geometry = Geometry { buffer_bytes: PACKET as u32 * 2, packet_bytes: PACKET as u32 };
-        let Some(block) = Block::new(geometry, geometry.buffer_bytes) else { return };
+        let Some(block) = FecBlock::new(geometry, geometry.buffer_bytes) else { return };
         let mut image = [0; PACKET * 2];
         if let Some(symbol) = block.transform(&image, 0..1) {
             block.restore(&mut image, |index| index > 0, &BTreeMap::from([(0, symbol.into())]));
@@ -57,9 +57,9 @@ impl Repair {
 
 /// Repair packets as a percentage of the packets of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share(u8);
+pub struct FecPercent(u8);
 
-impl Share {
+impl FecPercent {
     /// The largest percentage that the code supports for every buffer.
     pub const MAX: u8 = 100 / WIDTH_PART as u8;
 
@@ -81,14 +81,14 @@ impl Share {
 
 /// A buffer as a source block of the code (RFC 5052).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Block {
+pub(crate) struct FecBlock {
     geometry: Geometry,
     image_bytes: u32,
     packets: u32,
     symbol_bytes: u32,
 }
 
-impl Block {
+impl FecBlock {
     /// A block of `image_bytes`, cut by `geometry`. `None` if it has no repair packets: it has too
     /// many packets, or packets of an odd number of bytes.
     pub(crate) fn new(geometry: Geometry, image_bytes: u32) -> Option<Self> {
@@ -117,7 +117,7 @@ impl Block {
 
     /// How many repair packets it can have; their indexes are below that.
     pub(crate) fn width(&self) -> u32 {
-        self.packets.div_ceil(WIDTH_PART).next_power_of_two().max(LEAST_WIDTH)
+        self.packets.div_ceil(WIDTH_PART).next_power_of_two().max(MIN_WIDTH)
     }
 
     /// The range of packet `index` in the image.
@@ -135,9 +135,9 @@ impl Block {
     }
 
     fn sum_up(&self, image: &[u8], wanted: Range<u32>) -> Option<Vec<u8>> {
-        let points = Points::new(self.packets, self.width());
+        let points = FieldLayout::new(self.packets, self.width());
         let wanted: Vec<u16> = wanted.map(|index| points.of_repair(index)).collect();
-        let mut sums = Sums::new(points, &wanted, self.symbol_bytes(), (&[], &[]));
+        let mut sums = SparseCombiner::new(points, &wanted, self.symbol_bytes(), (&[], &[]));
         let mut short = vec![0; self.symbol_bytes()];
         for index in 0..self.packets {
             sums.add(points.of_packet(index), self.shard(image, index, &mut short)?);
@@ -184,14 +184,14 @@ impl Block {
         holes: &[u32],
         repairs: &BTreeMap<u32, Box<[u8]>>,
     ) -> Option<()> {
-        let points = Points::new(self.packets, self.width());
+        let points = FieldLayout::new(self.packets, self.width());
         let lost: Vec<u16> = holes.iter().map(|index| points.of_packet(*index)).collect();
         let mut used: Vec<u16> = repairs.keys().map(|index| points.of_repair(*index)).collect();
         used.truncate(lost.len());
         if used.len() < lost.len() {
             return None;
         }
-        let mut sums = Sums::new(points, &lost, self.symbol_bytes(), (&lost, &used));
+        let mut sums = SparseCombiner::new(points, &lost, self.symbol_bytes(), (&lost, &used));
         let mut short = vec![0; self.symbol_bytes()];
         let mut next = holes.iter().peekable();
         for index in 0..self.packets {
@@ -262,13 +262,13 @@ mod tests {
         (0..len).map(|_| next()).collect()
     }
 
-    fn block(len: u32, packet_bytes: u32) -> Block {
-        Block::new(Geometry { buffer_bytes: 1 << 20, packet_bytes }, len).expect("it is coded")
+    fn block(len: u32, packet_bytes: u32) -> FecBlock {
+        FecBlock::new(Geometry { buffer_bytes: 1 << 20, packet_bytes }, len).expect("it is coded")
     }
 
     #[test]
-    fn prepared_it_codes() {
-        Repair::prepare();
+    fn encoding_works_after_prepare() {
+        FecPolicy::prepare();
         let (block, image) = (block(5000, 100), image(5000));
         let symbol = block.encode(&image, 7..8).unwrap();
         let mut here = image.clone();
@@ -279,7 +279,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_many_packets_as_a_buffer_has_are_all_of_it(
+        fn any_packets_as_many_as_a_buffer_has_restore_it(
             len in 0_u32..5000,
             half in 1_u32..300,
             lost in proptest::collection::btree_set(any::<u16>(), 0..20),
@@ -309,7 +309,7 @@ mod tests {
 
     /// Another code, perhaps of another version of the crate, would be another wire format.
     #[test]
-    fn the_code_is_the_protocol_s() {
+    fn the_code_gives_the_known_repair_packets() {
         let mut coded = blake3::Hasher::new();
         for (len, packet_bytes) in [(1, 200), (700, 200), (100_000, 200), (1 << 20, 1424)] {
             let block = block(len, packet_bytes);
@@ -357,19 +357,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_coded_is_bounded() {
+    fn blocks_beyond_the_bounds_have_no_repair_packets() {
         let geometry = |packet_bytes| Geometry { buffer_bytes: 1 << 24, packet_bytes };
-        assert!(Block::new(geometry(128), 128 * MAX_PACKETS).is_some());
-        assert!(Block::new(geometry(128), 128 * MAX_PACKETS + 1).is_none(), "too many packets");
-        assert!(Block::new(geometry(1001), 5000).is_none(), "odd packets");
-        assert!(Block::new(geometry(1000), (1 << 24) + 1).is_none(), "longer than a buffer");
-        assert!(Block::new(geometry(1000), u32::MAX).is_none());
+        assert!(FecBlock::new(geometry(128), 128 * MAX_PACKETS).is_some());
+        assert!(FecBlock::new(geometry(128), 128 * MAX_PACKETS + 1).is_none(), "too many packets");
+        assert!(FecBlock::new(geometry(1001), 5000).is_none(), "odd packets");
+        assert!(FecBlock::new(geometry(1000), (1 << 24) + 1).is_none(), "longer than a buffer");
+        assert!(FecBlock::new(geometry(1000), u32::MAX).is_none());
         assert_eq!(block(3, 1001).symbol_bytes(), 4, "one short packet has a short symbol");
-        let share = Share::percent(Share::MAX).unwrap();
+        let share = FecPercent::percent(FecPercent::MAX).unwrap();
         for packets in (1..=MAX_PACKETS).step_by(7) {
             let block = block(packets * 128, 128);
             assert!(share.of(packets) <= block.width(), "{packets}");
         }
-        assert_eq!((Share::percent(0), Share::percent(Share::MAX + 1)), (None, None));
+        assert_eq!(
+            (FecPercent::percent(0), FecPercent::percent(FecPercent::MAX + 1)),
+            (None, None)
+        );
     }
 }

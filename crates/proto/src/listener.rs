@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::api::{Datagram, Route, Transmit};
-use crate::config::{Authorized, Config, Identity};
+use crate::config::{AuthorizedKeys, Config, Identity};
 use crate::endpoint::{EXPLANATIONS, Endpoint};
 use crate::entropy::Entropy;
-use crate::handshake::FirstWords;
-use crate::handshake::answer::Answer;
+use crate::handshake::EarlyControl;
+use crate::handshake::answer::ResponderAction;
 use crate::handshake::passive::Passive;
 use crate::time::Instant;
 
@@ -22,13 +22,13 @@ const MAX_ANSWERS: usize = 64;
 
 /// The passive end of a host that serves many peers. `sealed` only.
 #[derive(Debug)]
-pub struct Door {
+pub struct PassiveListener {
     config: Config,
     passive: Passive,
     answers: VecDeque<(Route, Vec<u8>)>,
 }
 
-impl Door {
+impl PassiveListener {
     /// A listener whose connections have this configuration. `entropy` must never be used twice
     /// outside tests.
     pub fn new(config: Config, entropy: [u8; 32]) -> Self {
@@ -37,7 +37,7 @@ impl Door {
     }
 
     /// Sets the keys that may open connections, in place of those before. Open connections stay.
-    pub fn authorize(&mut self, authorized: Arc<Authorized>) {
+    pub fn authorize(&mut self, authorized: Arc<AuthorizedKeys>) {
         self.passive.on_authorized(&authorized);
         self.config.identity = Some(Identity::server(authorized));
     }
@@ -49,15 +49,17 @@ impl Door {
         let route = Route { peer: from, local };
         // The peer, and so what this end has of its transfer, is known only once the connection is
         // open.
-        let none: FirstWords<'_> = &|_, _| None;
+        let none: EarlyControl<'_> = &|_, _| None;
         let at = (now, reception.stood_still());
         match self.passive.handle_datagram(at, route, bytes, (&self.config, none), None) {
-            Answer::Nothing | Answer::Heard(_) | Answer::Again(_) => None,
-            Answer::Reply(packet) | Answer::Greeting(packet, _) => {
+            ResponderAction::Nothing
+            | ResponderAction::Validated(_)
+            | ResponderAction::Reopened(_) => None,
+            ResponderAction::Reply(packet) | ResponderAction::ReplyWithControl(packet, _) => {
                 self.answer(route, packet);
                 None
             }
-            Answer::Opened(opened, first) => {
+            ResponderAction::Opened(opened, first) => {
                 Some(Endpoint::served(self.config.clone(), now, (route, reception), *opened, first))
             }
         }
@@ -105,30 +107,34 @@ impl Door {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Reception;
+    use crate::api::RecvMeta;
     use crate::config::{Role, Secret, Wire};
 
     fn config(role: Role) -> Config {
         let secret = Some(Secret([7; 32]));
-        Config { secret, branches: true, any_role: true, ..Config::new(Wire::Sealed, role) }
+        Config { secret, branches: true, accept_any_role: true, ..Config::new(Wire::Sealed, role) }
     }
 
     /// Delivers the caller's packets to the listener, or to the endpoint that it opened, and the
     /// answers back.
-    fn exchange(door: &mut Door, caller: &mut Endpoint, host: &mut Option<Endpoint>) {
+    fn exchange(
+        listener: &mut PassiveListener,
+        caller: &mut Endpoint,
+        host: &mut Option<Endpoint>,
+    ) {
         let (mut batch, now) = (Vec::new(), Instant::EPOCH);
         let from = ([192, 0, 2, 1], 1).into();
-        let reception = Reception::default();
+        let reception = RecvMeta::default();
         while caller.poll_transmit(now, &mut batch).is_some() {
             let datagram = Datagram { from, local: None, reception, bytes: &mut batch };
             match host {
                 Some(host) => host.handle_datagram(now, datagram),
-                None => *host = door.handle_datagram(now, datagram),
+                None => *host = listener.handle_datagram(now, datagram),
             }
             batch.clear();
         }
         loop {
-            let said = door.poll_transmit(&mut batch);
+            let said = listener.poll_transmit(&mut batch);
             let said = said.or_else(|| host.as_mut()?.poll_transmit(now, &mut batch));
             if said.is_none() {
                 return;
@@ -142,13 +148,13 @@ mod tests {
     /// A client branches from its connection while another client opens one. An observer of
     /// RESPONSE sees the id that the other client's packets will carry.
     #[test]
-    fn a_branch_takes_no_opening_that_was_answered_the_place() {
+    fn a_branch_with_the_id_of_a_handshake_in_progress_is_dropped() {
         for awaited in [false, true] {
             let (now, server) = (Instant::EPOCH, ([198, 51, 100, 1], 1).into());
-            let mut door = Door::new(config(Role::Receiver), [1; 32]);
+            let mut listener = PassiveListener::new(config(Role::Receiver), [1; 32]);
             let mut stem = Endpoint::active(config(Role::Receiver), server, now, [2; 32]);
             let mut host = None;
-            (0..4).for_each(|_| exchange(&mut door, &mut stem, &mut host));
+            (0..4).for_each(|_| exchange(&mut listener, &mut stem, &mut host));
             let mut branch = stem.branch(now, config(Role::Receiver), [3; 32]).expect("it is open");
             let id = branch.connection_id().expect("it has one");
             let mut other = Endpoint::active(config(Role::Receiver), server, now, [4; 32]);
@@ -157,13 +163,13 @@ mod tests {
                 // The second brings the cookie.
                 while other.poll_transmit(now, &mut batch).is_some() {
                     let from = ([192, 0, 2, 9], 9).into();
-                    let reception = Reception::default();
+                    let reception = RecvMeta::default();
                     let datagram = Datagram { from, local: None, reception, bytes: &mut batch };
-                    assert!(door.handle_datagram(now, datagram).is_none());
+                    assert!(listener.handle_datagram(now, datagram).is_none());
                     batch.clear();
                 }
-                while door.poll_transmit(&mut batch).is_some() {
-                    let reception = Reception::default();
+                while listener.poll_transmit(&mut batch).is_some() {
+                    let reception = RecvMeta::default();
                     let bytes = &mut batch;
                     other.handle_datagram(
                         now,
@@ -172,13 +178,13 @@ mod tests {
                     batch.clear();
                 }
             }
-            assert_eq!(door.passive.unconfirmed_ids().count(), 1);
+            assert_eq!(listener.passive.unconfirmed_ids().count(), 1);
             if awaited {
-                door.passive.await_id(id);
+                listener.passive.await_id(id);
             }
-            exchange(&mut door, &mut stem, &mut host);
+            exchange(&mut listener, &mut stem, &mut host);
             let mut host = host.expect("it was opened");
-            let taken = door.take_branch(now, &mut host, || Some([5; 32]), |_| false);
+            let taken = listener.take_branch(now, &mut host, || Some([5; 32]), |_| false);
             assert_eq!(taken.is_none(), awaited);
             branch.quit(now, "that is all");
         }

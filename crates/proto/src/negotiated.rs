@@ -4,22 +4,22 @@
 use std::time::Duration;
 
 use crate::buffer::Geometry;
-use crate::fec::Repair;
+use crate::fec::FecPolicy;
 use crate::time::Instant;
 use crate::wire::packet::Burst;
-use crate::wire_profile::Rules;
+use crate::wire_profile::WireProfile;
 
 /// The parameters that both ends agreed on when the connection opened, as the machines need them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Negotiated {
-    pub(crate) rules: Rules,
+    pub(crate) profile: WireProfile,
     pub(crate) geometry: Geometry,
     pub(crate) max_outstanding: u32,
     /// Bytes of this end's socket buffer, if grants depend on it.
     pub(crate) socket_bytes: Option<u32>,
     pub(crate) burst: Burst,
     /// The repair policy of this end as a sender.
-    pub(crate) repair: Repair,
+    pub(crate) repair: FecPolicy,
     /// Largest datagram to build, in bytes.
     pub(crate) datagram_bytes: usize,
     /// Largest control packet to build, in bytes.
@@ -38,11 +38,11 @@ impl Negotiated {
     /// Bytes of an IP packet of DATA: of the largest one, or, where the pacer counts packets and
     /// not bytes, the mean over a full buffer, whose last packet may be short.
     pub(crate) fn mean_packet_bytes(&self, overhead: u32) -> u32 {
-        if !self.rules.to_the_letter {
+        if !self.profile.strict_bursts {
             return self.datagram_bytes as u32 + overhead;
         }
         let packets = u64::from(self.geometry.max_packets().max(1));
-        let headers = packets * u64::from(self.rules.data_overhead + overhead);
+        let headers = packets * u64::from(self.profile.data_overhead + overhead);
         let bytes = u64::from(self.geometry.buffer_bytes) + headers;
         u32::try_from(bytes / packets).unwrap_or(u32::MAX)
     }
@@ -58,7 +58,7 @@ impl Negotiated {
 
 /// Counters by which the stall watchdog judges one kind of progress (`docs/protocol.md §7.6`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Underway {
+pub(crate) struct ProgressCounter {
     /// Signs of progress so far.
     pub(crate) signs: u64,
     /// Attempts so far.
@@ -67,7 +67,7 @@ pub(crate) struct Underway {
 
 /// The time scale on which progress can be expected.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct ProgressTimescale {
     pub(crate) round_trip: Duration,
     /// Delay of the last acknowledgement, also where no round trip was measured.
     pub(crate) answer: Duration,
@@ -77,7 +77,7 @@ pub(crate) struct Pace {
 
 /// The outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum PacketOutcome {
     /// Authentic (new or not).
     Authentic,
     /// Forged, corrupt or replayed, and ignored.

@@ -25,15 +25,15 @@ const FORGOTTEN_SILENCE: Duration = Duration::from_millis(2500);
 
 /// One kind of evidence.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct EvidenceCount {
     first: Option<Instant>,
     last: Option<Instant>,
     times: u8,
 }
 
-impl Told {
+impl EvidenceCount {
     /// Counts one more, unless it comes too soon after the last.
-    fn again(&mut self, now: Instant, step: Duration) {
+    fn count(&mut self, now: Instant, step: Duration) {
         if self.last.is_none_or(|last| last + step <= now) {
             self.first.get_or_insert(now);
             self.last = Some(now);
@@ -44,47 +44,47 @@ impl Told {
 
 /// The evidence since the last authentic packet.
 #[derive(Debug)]
-pub(crate) struct Refusals {
+pub(crate) struct PeerGoneEvidence {
     /// Refusals needed.
     needed: u8,
-    heard: Instant,
+    last_authentic_at: Instant,
     /// Lowest packet number that left after that.
     since: PacketNumber,
-    refused: Told,
-    unknown: Told,
+    refused: EvidenceCount,
+    unknown: EvidenceCount,
 }
 
-impl Refusals {
+impl PeerGoneEvidence {
     /// No evidence yet. Several refusals are needed where a silent peer is probed (`asked`): only
     /// then packets leave often enough to be refused.
     pub(crate) fn new(now: Instant, asked: bool) -> Self {
         Self {
             needed: if asked { REFUSALS } else { 1 },
-            heard: now,
+            last_authentic_at: now,
             since: PacketNumber(0),
-            refused: Told::default(),
-            unknown: Told::default(),
+            refused: EvidenceCount::default(),
+            unknown: EvidenceCount::default(),
         }
     }
 
     /// An authentic packet arrived: that outweighs all evidence so far. `next` is the number of the
     /// packet that leaves next.
-    pub(crate) fn on_heard(&mut self, now: Instant, next: PacketNumber) {
-        (self.heard, self.since) = (now, next);
-        (self.refused, self.unknown) = (Told::default(), Told::default());
+    pub(crate) fn on_authentic(&mut self, now: Instant, next: PacketNumber) {
+        (self.last_authentic_at, self.since) = (now, next);
+        (self.refused, self.unknown) = (EvidenceCount::default(), EvidenceCount::default());
     }
 
     /// The peer's host refused packet `number`.
     pub(crate) fn on_refused(&mut self, now: Instant, number: PacketNumber) {
         if number >= self.since {
-            self.refused.again(now, REFUSAL_STEP);
+            self.refused.count(now, REFUSAL_STEP);
         }
     }
 
     /// UNKNOWN came, in answer to packet `number`.
     pub(crate) fn on_unknown(&mut self, now: Instant, number: PacketNumber) {
         if number >= self.since {
-            self.unknown.again(now, UNKNOWN_STEP);
+            self.unknown.count(now, UNKNOWN_STEP);
         }
     }
 
@@ -114,7 +114,7 @@ impl Refusals {
     }
 
     fn enough_after(&self, patience: Duration) -> Option<Instant> {
-        let Told { first, last, times } = self.refused;
+        let EvidenceCount { first, last, times } = self.refused;
         let enough = first.zip(last).filter(|_| times >= self.needed);
         enough.map(|(first, last)| (first + patience).max(last))
     }
@@ -122,7 +122,7 @@ impl Refusals {
     /// When UNKNOWNs close the connection if nothing authentic arrives.
     pub(crate) fn forgotten_at(&self) -> Option<Instant> {
         let first = self.unknown.first.filter(|_| self.unknown.times >= UNKNOWNS)?;
-        Some((first + FORGOTTEN_AFTER).max(self.heard + FORGOTTEN_SILENCE))
+        Some((first + FORGOTTEN_AFTER).max(self.last_authentic_at + FORGOTTEN_SILENCE))
     }
 
     /// The earlier of both.
@@ -139,14 +139,14 @@ mod tests {
         Instant::from_nanos(ms * 1_000_000)
     }
 
-    fn refusals() -> Refusals {
-        let mut refusals = Refusals::new(at(0), true);
-        refusals.on_heard(at(0), PacketNumber(10));
+    fn refusals() -> PeerGoneEvidence {
+        let mut refusals = PeerGoneEvidence::new(at(0), true);
+        refusals.on_authentic(at(0), PacketNumber(10));
         refusals
     }
 
     #[test]
-    fn one_refusal_is_none_and_five_in_a_moment_are_one() {
+    fn five_refusals_a_second_apart_are_needed_and_a_burst_of_them_counts_once() {
         let mut refusals = refusals();
         for n in 0..100 {
             refusals.on_refused(at(n), PacketNumber(10 + n));
@@ -158,12 +158,12 @@ mod tests {
         }
         assert_eq!(refusals.unreachable_at(false), Some(at(10_000)));
         assert_eq!(refusals.closed_at(), Some(at(6000)), "the fifth came then");
-        refusals.on_heard(at(7000), PacketNumber(20));
+        refusals.on_authentic(at(7000), PacketNumber(20));
         assert_eq!(refusals.next_timeout(true), None, "it lives");
     }
 
     #[test]
-    fn refusals_of_what_was_sent_before_say_nothing() {
+    fn refusals_of_packets_from_before_the_last_authentic_one_do_not_count() {
         let mut refusals = refusals();
         for n in 0..20 {
             refusals.on_refused(at(n * 1000), PacketNumber(9));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_forgot_is_known_within_three_seconds() {
+    fn three_unknowns_close_the_connection_within_three_seconds() {
         let mut refusals = refusals();
         for n in 0..3 {
             assert_eq!(refusals.forgotten_at(), None);

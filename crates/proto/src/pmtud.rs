@@ -18,15 +18,15 @@ use crate::wire::{Wire, data_overhead};
 
 /// Bytes of IP packets probed during a black hole check: Ethernet's, IPv6's minimum, that of OPEN,
 /// and less.
-const COARSE: [u32; 6] = [1500, 1280, 1228, 1000, 592, 224];
+const COMMON_SIZES: [u32; 6] = [1500, 1280, 1228, 1000, 592, 224];
 /// Further sizes common in practice: jumbo frames, PPPoE, WireGuard and other tunnels.
-const FINE: [u32; 6] = [9000, 1492, 1480, 1420, 1400, 1380];
+const MORE_SIZES: [u32; 6] = [9000, 1492, 1480, 1420, 1400, 1380];
 /// The largest datagram in an Ethernet frame, with IPv4 and UDP.
 pub(crate) const ETHERNET_BYTES: u32 = 1472;
 /// Probes of different sizes in one round.
-const PROBES: usize = 4;
+const SIZES_PER_ROUND: usize = 4;
 /// Rounds in which a larger size may fail (RFC 8899 §5.1.2, MAX_PROBES).
-const TRIES: u8 = 3;
+const MAX_PROBES: u8 = 3;
 /// Probes of the size in use in one round of a black hole check, with others between them, so that
 /// no burst of losses hits all of them and no other.
 const COPIES: usize = 3;
@@ -34,23 +34,23 @@ const COPIES: usize = 3;
 /// most this part of the former.
 const CLOSE: u32 = 64;
 /// Longest serialisation time of a packet larger than Ethernet's, which delays the others.
-const LONGEST: Duration = Duration::from_millis(5);
+const MAX_SERIALISATION: Duration = Duration::from_millis(5);
 /// How often to check whether the rate has grown enough for that.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const RATE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// From the end of a search to the next one, first and at most (RFC 8899 §5.1.1,
 /// PMTU_RAISE_TIMER).
-const REST: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(600));
+const RAISE_TIMER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(600));
 /// Three reports at their slowest (`docs/protocol.md §6.3`).
-const REPORTS: Duration = Duration::from_millis(75);
+const THREE_REPORTS: Duration = Duration::from_millis(75);
 /// Longest time between two rounds while no probe is answered, unless a timeout is longer.
 const LONGEST_ROUND: Duration = Duration::from_secs(2);
 /// Least time between two accepted hints: an attacker who forges them must not cause endless
 /// probes.
-const HINTS: Duration = Duration::from_secs(1);
+const HINT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Times of the path.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct ProbeTiming {
     /// The round trip.
     pub(crate) rtt: Duration,
     /// After this time an answer will not come.
@@ -60,15 +60,15 @@ pub(crate) struct Pace {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Probe {
+struct SizeProbe {
     size: u32,
     answered: bool,
 }
 
 /// Probes under way.
 #[derive(Clone, Debug)]
-struct Round {
-    probes: Vec<Probe>,
+struct ProbeRound {
+    probes: Vec<SizeProbe>,
     /// Failed rounds before this one.
     tries: u8,
     ends: Instant,
@@ -77,25 +77,25 @@ struct Round {
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum SearchState {
     /// The search is complete until then (RFC 8899 §5.2).
-    Resting(Option<Instant>),
+    SearchComplete(Option<Instant>),
     /// Larger sizes are probed.
-    Raising(Round),
+    Searching(ProbeRound),
     /// The size in use and smaller ones are probed.
-    Doubting(Round),
+    BlackHoleCheck(ProbeRound),
 }
 
 /// Data were sent, and no datagram as large was reported since.
 #[derive(Clone, Copy, Debug)]
-struct Unheard {
+struct UnconfirmedSize {
     since: Instant,
     largest: u32,
 }
 
 /// The search for the largest datagram that the path carries.
 #[derive(Debug)]
-pub(crate) struct PacketSize {
+pub(crate) struct PathMtuDiscovery {
     /// Bytes of IP and UDP header on each.
     overhead: u32,
     /// The negotiated largest size.
@@ -106,16 +106,16 @@ pub(crate) struct PacketSize {
     fails: u32,
     /// The largest that this host sends, as far as it reported.
     host: u32,
-    state: State,
+    state: SearchState,
     /// Probes to send.
     queue: VecDeque<u32>,
-    unheard: Option<Unheard>,
+    unconfirmed: Option<UnconfirmedSize>,
     /// Black hole checks in a row that found none.
-    vain: u32,
-    rest: Duration,
+    false_alarms: u32,
+    raise_timer: Duration,
     /// The size from an ICMP message, which may be forged.
     hint: Option<u32>,
-    deaf_until: Instant,
+    ignore_hints_until: Instant,
     /// The first round is over.
     settled: bool,
 }
@@ -131,7 +131,7 @@ pub(crate) fn first_size(agreed: u32) -> u32 {
     if agreed > ETHERNET_BYTES { DEFAULT_DATAGRAM_BYTES } else { agreed }
 }
 
-impl PacketSize {
+impl PathMtuDiscovery {
     /// A search up to datagrams of `ceiling` bytes, with `overhead` bytes of headers on each.
     pub(crate) fn new(now: Instant, ceiling: u32, overhead: u32) -> Self {
         let size = first_size(ceiling);
@@ -141,13 +141,13 @@ impl PacketSize {
             size,
             fails: ceiling.saturating_add(1),
             host: u32::MAX,
-            state: State::Resting((ceiling > size).then_some(now)),
+            state: SearchState::SearchComplete((ceiling > size).then_some(now)),
             queue: VecDeque::new(),
-            unheard: None,
-            vain: 0,
-            rest: REST.0,
+            unconfirmed: None,
+            false_alarms: 0,
+            raise_timer: RAISE_TIMER.0,
             hint: None,
-            deaf_until: now,
+            ignore_hints_until: now,
             settled: ceiling == size,
         }
     }
@@ -169,77 +169,81 @@ impl PacketSize {
 
     /// Whether no datagram as large as those sent was reported for too long: losses may be due to
     /// size.
-    pub(crate) fn hides_losses(&self, now: Instant, pace: &Pace) -> bool {
-        let overdue = pace.rtt / 2 + REPORTS / 3;
-        let late = self.unheard.is_some_and(|unheard| unheard.since + overdue <= now);
-        late || matches!(self.state, State::Doubting(_))
+    pub(crate) fn hides_losses(&self, now: Instant, pace: &ProbeTiming) -> bool {
+        let overdue = pace.rtt / 2 + THREE_REPORTS / 3;
+        let late = self.unconfirmed.is_some_and(|unconfirmed| unconfirmed.since + overdue <= now);
+        late || matches!(self.state, SearchState::BlackHoleCheck(_))
     }
 
     // ---- what happens
 
     /// Data were sent in datagrams of up to `bytes`.
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: u32) {
-        let unheard = self.unheard.get_or_insert(Unheard { since: now, largest: bytes });
-        unheard.largest = unheard.largest.max(bytes);
+        let unconfirmed =
+            self.unconfirmed.get_or_insert(UnconfirmedSize { since: now, largest: bytes });
+        unconfirmed.largest = unconfirmed.largest.max(bytes);
     }
 
     /// The receiver reports datagrams of up to `largest` bytes. Returns whether all sent sizes
     /// arrive.
-    pub(crate) fn on_report(&mut self, now: Instant, largest: u32, pace: &Pace) -> bool {
-        let Some(unheard) = self.unheard else { return false };
-        if largest < unheard.largest {
-            if let State::Doubting(round) = &mut self.state {
+    pub(crate) fn on_report(&mut self, now: Instant, largest: u32, pace: &ProbeTiming) -> bool {
+        let Some(unconfirmed) = self.unconfirmed else { return false };
+        if largest < unconfirmed.largest {
+            if let SearchState::BlackHoleCheck(round) = &mut self.state {
                 round.reported = true;
             }
             return false;
         }
-        self.unheard = None;
-        self.vain = 0;
-        if let State::Doubting(_) = self.state {
-            self.calm(now, pace);
+        self.unconfirmed = None;
+        self.false_alarms = 0;
+        if let SearchState::BlackHoleCheck(_) = self.state {
+            self.end_check(now, pace);
         }
         true
     }
 
     /// A whole buffer arrived.
     pub(crate) fn on_accepted(&mut self) {
-        self.unheard = None;
+        self.unconfirmed = None;
     }
 
     /// A probe of `bytes` was answered.
-    pub(crate) fn on_answer(&mut self, now: Instant, bytes: u32, pace: &Pace) {
-        let (State::Raising(round) | State::Doubting(round)) = &mut self.state else { return };
+    pub(crate) fn on_answer(&mut self, now: Instant, bytes: u32, pace: &ProbeTiming) {
+        let (SearchState::Searching(round) | SearchState::BlackHoleCheck(round)) = &mut self.state
+        else {
+            return;
+        };
         let Some(probe) = round.probes.iter_mut().find(|probe| probe.size == bytes) else { return };
         probe.answered = true;
         let current = self.size;
         match &self.state {
-            State::Doubting(_) if bytes >= current => {
-                self.vain = (self.vain + 1).min(5);
-                self.unheard = None;
-                self.calm(now, pace);
+            SearchState::BlackHoleCheck(_) if bytes >= current => {
+                self.false_alarms = (self.false_alarms + 1).min(5);
+                self.unconfirmed = None;
+                self.end_check(now, pace);
             }
-            State::Raising(round) => {
+            SearchState::Searching(round) => {
                 self.size = current.max(bytes);
                 self.settled = true;
-                let larger = |probe: &Probe| probe.size > current.max(bytes) && !probe.answered;
+                let larger = |probe: &SizeProbe| probe.size > current.max(bytes) && !probe.answered;
                 if !round.probes.iter().any(larger) {
                     self.raise(now, pace);
                 }
             }
-            State::Doubting(_) | State::Resting(_) => {}
+            SearchState::BlackHoleCheck(_) | SearchState::SearchComplete(_) => {}
         }
     }
 
     /// An ICMP message limits IP packets to `bytes`. It may be forged, so it only starts a check.
-    pub(crate) fn on_hint(&mut self, now: Instant, bytes: u32, pace: &Pace) {
+    pub(crate) fn on_hint(&mut self, now: Instant, bytes: u32, pace: &ProbeTiming) {
         let size = bytes.saturating_sub(self.overhead);
-        let busy = matches!(self.state, State::Doubting(_));
-        if size >= self.size || busy || now < self.deaf_until {
+        let busy = matches!(self.state, SearchState::BlackHoleCheck(_));
+        if size >= self.size || busy || now < self.ignore_hints_until {
             return;
         }
-        self.deaf_until = now + HINTS.max(pace.timeout);
+        self.ignore_hints_until = now + HINT_INTERVAL.max(pace.timeout);
         self.hint = Some(size).filter(|size| *size >= least());
-        self.doubt(now, 0, pace);
+        self.check_black_hole(now, 0, pace);
     }
 
     /// This host refuses to send datagrams of `bytes`; it sends IP packets of at most `limit`, if
@@ -249,7 +253,7 @@ impl PacketSize {
         now: Instant,
         bytes: u32,
         limit: Option<u32>,
-        pace: &Pace,
+        pace: &ProbeTiming,
     ) -> bool {
         if bytes <= least() {
             return false;
@@ -260,7 +264,7 @@ impl PacketSize {
         self.host = limit.unwrap_or(self.host);
         self.settled = true;
         if self.size < self.fails {
-            if let State::Raising(round) = &mut self.state {
+            if let SearchState::Searching(round) = &mut self.state {
                 round.probes.retain(|probe| probe.size < bytes);
                 if round.probes.is_empty() {
                     self.raise(now, pace);
@@ -270,25 +274,27 @@ impl PacketSize {
         }
         let known = || self.smaller_than(self.fails).into_iter().next();
         self.size = limit.or_else(known).unwrap_or_default().max(least());
-        self.unheard = None;
+        self.unconfirmed = None;
         self.queue.clear();
-        self.state = State::Resting(Some(now + pace.timeout));
+        self.state = SearchState::SearchComplete(Some(now + pace.timeout));
         true
     }
 
     /// Timers that are due.
-    pub(crate) fn handle_timeout(&mut self, now: Instant, pace: &Pace) {
-        if self.doubt_due(pace).is_some_and(|at| at <= now) {
-            self.doubt(now, 0, pace);
+    pub(crate) fn handle_timeout(&mut self, now: Instant, pace: &ProbeTiming) {
+        if self.check_due(pace).is_some_and(|at| at <= now) {
+            self.check_black_hole(now, 0, pace);
         }
         match &self.state {
-            State::Resting(Some(until)) if *until <= now => {
+            SearchState::SearchComplete(Some(until)) if *until <= now => {
                 // The route may use another interface of this host by now.
                 self.fails = self.ceiling.saturating_add(1);
                 self.host = u32::MAX;
                 self.raise(now, pace);
             }
-            State::Raising(round) | State::Doubting(round) if round.ends <= now => {
+            SearchState::Searching(round) | SearchState::BlackHoleCheck(round)
+                if round.ends <= now =>
+            {
                 self.end_round(now, pace);
             }
             _ => {}
@@ -296,54 +302,54 @@ impl PacketSize {
     }
 
     /// When something is due.
-    pub(crate) fn next_timeout(&self, now: Instant, pace: &Pace) -> Option<Instant> {
+    pub(crate) fn next_timeout(&self, now: Instant, pace: &ProbeTiming) -> Option<Instant> {
         let round = match &self.state {
-            State::Resting(until) => *until,
-            State::Raising(round) | State::Doubting(round) => Some(round.ends),
+            SearchState::SearchComplete(until) => *until,
+            SearchState::Searching(round) | SearchState::BlackHoleCheck(round) => Some(round.ends),
         };
         let probe = (!self.queue.is_empty()).then_some(now);
-        earliest([round, probe, self.doubt_due(pace)])
+        earliest([round, probe, self.check_due(pace)])
     }
 
-    fn doubt_due(&self, pace: &Pace) -> Option<Instant> {
-        if let State::Doubting(_) = self.state {
+    fn check_due(&self, pace: &ProbeTiming) -> Option<Instant> {
+        if let SearchState::BlackHoleCheck(_) = self.state {
             return None;
         }
-        let patience = (pace.timeout + pace.rtt + REPORTS) * (1 << self.vain);
-        self.unheard.map(|unheard| unheard.since + patience)
+        let patience = (pace.timeout + pace.rtt + THREE_REPORTS) * (1 << self.false_alarms);
+        self.unconfirmed.map(|unconfirmed| unconfirmed.since + patience)
     }
 
     // ---- rounds
 
     /// Ends a black hole check: the size in use passes.
-    fn calm(&mut self, now: Instant, pace: &Pace) {
+    fn end_check(&mut self, now: Instant, pace: &ProbeTiming) {
         self.queue.clear();
         let more = self.size < self.ceiling;
-        self.state = State::Resting(more.then(|| now + pace.timeout));
+        self.state = SearchState::SearchComplete(more.then(|| now + pace.timeout));
     }
 
-    fn rest(&mut self, now: Instant, rate_bound: bool) {
+    fn complete_search(&mut self, now: Instant, rate_bound: bool) {
         self.settled = true;
         let until = if self.size >= self.ceiling {
             None
         } else if rate_bound {
-            Some(now + LOOK_AGAIN)
+            Some(now + RATE_CHECK_INTERVAL)
         } else {
-            let rest = self.rest;
-            self.rest = (rest * 2).min(REST.1);
+            let rest = self.raise_timer;
+            self.raise_timer = (rest * 2).min(RAISE_TIMER.1);
             Some(now + rest)
         };
-        self.state = State::Resting(until);
+        self.state = SearchState::SearchComplete(until);
     }
 
     /// Probes larger sizes, if any are worth it.
-    fn raise(&mut self, now: Instant, pace: &Pace) {
-        let quick = u32::try_from(pace.rate.bytes_in(LONGEST)).unwrap_or(u32::MAX);
-        let ethernet = COARSE[0].saturating_sub(self.overhead);
+    fn raise(&mut self, now: Instant, pace: &ProbeTiming) {
+        let quick = u32::try_from(pace.rate.bytes_in(MAX_SERIALISATION)).unwrap_or(u32::MAX);
+        let ethernet = COMMON_SIZES[0].saturating_sub(self.overhead);
         let most = quick.max(ethernet).min(self.ceiling);
         let sizes = self.larger(most);
         if sizes.is_empty() {
-            self.rest(now, self.fails > most + 1);
+            self.complete_search(now, self.fails > most + 1);
             return;
         }
         self.queue = sizes.iter().copied().collect();
@@ -352,25 +358,30 @@ impl PacketSize {
             // second one.
             self.queue.extend(sizes.last());
         }
-        let probes = sizes.into_iter().map(|size| Probe { size, answered: false }).collect();
-        self.state =
-            State::Raising(Round { probes, tries: 0, ends: now + pace.timeout, reported: false });
+        let probes = sizes.into_iter().map(|size| SizeProbe { size, answered: false }).collect();
+        self.state = SearchState::Searching(ProbeRound {
+            probes,
+            tries: 0,
+            ends: now + pace.timeout,
+            reported: false,
+        });
     }
 
     /// Larger sizes to probe, the largest first; none if there is nothing to gain.
     fn larger(&self, most: u32) -> Vec<u32> {
-        let known = COARSE.iter().chain(&FINE).map(|ip| ip.saturating_sub(self.overhead));
+        let known =
+            COMMON_SIZES.iter().chain(&MORE_SIZES).map(|ip| ip.saturating_sub(self.overhead));
         let mut sizes: Vec<u32> = known.chain([self.ceiling, self.host]).collect();
         sizes.retain(|size| (self.size + 1..self.fails.min(most + 1)).contains(size));
         sizes.sort_unstable_by(|a, b| b.cmp(a));
         sizes.dedup();
-        let ethernet = COARSE[0].saturating_sub(self.overhead);
+        let ethernet = COMMON_SIZES[0].saturating_sub(self.overhead);
         if self.fails > self.ceiling.min(self.host) {
             // The first one usually passes: the others cost a slow path more than they are worth.
             let first = sizes.first().copied();
             sizes.retain(|size| Some(*size) == first || *size == ethernet);
         }
-        sizes.truncate(PROBES);
+        sizes.truncate(SIZES_PER_ROUND);
         let gap = self.fails.saturating_sub(self.size);
         if sizes.is_empty() && self.fails <= most + 1 && gap > (self.size / CLOSE).max(2) {
             sizes.push(self.size + gap / 2);
@@ -380,7 +391,7 @@ impl PacketSize {
 
     /// Smaller sizes than `size` to probe, the largest first.
     fn smaller_than(&self, size: u32) -> Vec<u32> {
-        let known = COARSE.iter().map(|ip| ip.saturating_sub(self.overhead));
+        let known = COMMON_SIZES.iter().map(|ip| ip.saturating_sub(self.overhead));
         let mut sizes: Vec<u32> = known.chain(self.hint).collect();
         sizes.retain(|smaller| (least()..size).contains(smaller));
         sizes.sort_unstable_by(|a, b| b.cmp(a));
@@ -389,7 +400,7 @@ impl PacketSize {
     }
 
     /// Starts a black hole check: probes the size in use, and smaller ones.
-    fn doubt(&mut self, now: Instant, tries: u8, pace: &Pace) {
+    fn check_black_hole(&mut self, now: Instant, tries: u8, pace: &ProbeTiming) {
         let mut smaller = self.smaller_than(self.size);
         if tries > 0 {
             // No probe passes: a small one will show when the outage ends.
@@ -405,22 +416,23 @@ impl PacketSize {
         // A single lost probe must not make packets much smaller than necessary.
         self.queue.extend(&smaller);
         let sizes = smaller.into_iter().chain([self.size]);
-        let probes = sizes.map(|size| Probe { size, answered: false }).collect();
+        let probes = sizes.map(|size| SizeProbe { size, answered: false }).collect();
         let longest = LONGEST_ROUND.max(pace.timeout);
         let ends = now + (pace.timeout * (1 << tries.min(6))).min(longest);
-        self.state = State::Doubting(Round { probes, tries, ends, reported: false });
+        self.state =
+            SearchState::BlackHoleCheck(ProbeRound { probes, tries, ends, reported: false });
     }
 
-    fn end_round(&mut self, now: Instant, pace: &Pace) {
+    fn end_round(&mut self, now: Instant, pace: &ProbeTiming) {
         match &mut self.state {
-            State::Raising(round) => {
+            SearchState::Searching(round) => {
                 round.tries += 1;
                 round.ends = now + pace.timeout;
                 round.probes.retain(|probe| probe.size > self.size && !probe.answered);
                 let failed = round.probes.iter().map(|probe| probe.size).min();
                 self.settled = true;
                 match failed {
-                    Some(_) if round.tries < TRIES => {
+                    Some(_) if round.tries < MAX_PROBES => {
                         self.queue = round.probes.iter().map(|probe| probe.size).collect();
                     }
                     Some(failed) => {
@@ -430,7 +442,7 @@ impl PacketSize {
                     None => self.raise(now, pace),
                 }
             }
-            State::Doubting(round) => {
+            SearchState::BlackHoleCheck(round) => {
                 let passed = round.probes.iter().filter(|probe| probe.answered);
                 match (passed.map(|probe| probe.size).max(), round.tries) {
                     // If data arrive, a report shows it: without a report nothing is known.
@@ -438,15 +450,15 @@ impl PacketSize {
                         self.fails = self.size;
                         self.size = size;
                         self.settled = true;
-                        self.unheard = None;
-                        self.rest = REST.0;
+                        self.unconfirmed = None;
+                        self.raise_timer = RAISE_TIMER.0;
                         self.raise(now, pace);
                     }
-                    (Some(_), tries) => self.doubt(now, tries, pace),
-                    (None, tries) => self.doubt(now, tries.saturating_add(1), pace),
+                    (Some(_), tries) => self.check_black_hole(now, tries, pace),
+                    (None, tries) => self.check_black_hole(now, tries.saturating_add(1), pace),
                 }
             }
-            State::Resting(_) => {}
+            SearchState::SearchComplete(_) => {}
         }
     }
 }
@@ -455,7 +467,7 @@ impl PacketSize {
 mod tests {
     use super::*;
 
-    const PACE: Pace = Pace {
+    const PACE: ProbeTiming = ProbeTiming {
         rtt: Duration::from_millis(50),
         timeout: Duration::from_millis(60),
         rate: Rate::from_bits_per_second(1_000_000_000),
@@ -463,7 +475,7 @@ mod tests {
 
     /// A path that carries datagrams of `passes` bytes, and a sender that always has data.
     struct Path {
-        search: PacketSize,
+        search: PathMtuDiscovery,
         now: Instant,
         passes: u32,
         probes: u32,
@@ -472,7 +484,7 @@ mod tests {
 
     impl Path {
         fn new(ceiling: u32, passes: u32) -> Self {
-            let search = PacketSize::new(Instant::EPOCH, ceiling, 28);
+            let search = PathMtuDiscovery::new(Instant::EPOCH, ceiling, 28);
             Self { search, now: Instant::EPOCH, passes, probes: 0, answers: VecDeque::new() }
         }
 
@@ -574,21 +586,21 @@ mod tests {
         path.search.on_refused(path.now, 1200, Some(1028), &PACE);
         assert_eq!(path.search.size(), 1000);
         path.run(3000);
-        assert_eq!(path.search.size(), 1472, "until it was asked anew");
+        assert_eq!(path.search.size(), 1472, "until the next search");
         path.search.on_refused(path.now, 8972, Some(1500), &PACE);
         assert_eq!(path.search.size(), 1472);
     }
 
     #[test]
     fn a_slow_path_is_spared_large_probes() {
-        let mut search = PacketSize::new(Instant::EPOCH, 65_507, 28);
-        let slow = Pace { rate: Rate::from_bits_per_second(1_000_000), ..PACE };
+        let mut search = PathMtuDiscovery::new(Instant::EPOCH, 65_507, 28);
+        let slow = ProbeTiming { rate: Rate::from_bits_per_second(1_000_000), ..PACE };
         search.handle_timeout(Instant::EPOCH, &slow);
         let probes: Vec<u32> = std::iter::from_fn(|| search.next_probe()).collect();
         assert_eq!(probes, [1472, 1472]);
         search.on_answer(Instant::EPOCH + PACE.rtt, 1472, &slow);
         assert_eq!(search.next_probe(), None);
-        let later = Instant::EPOCH + PACE.rtt + LOOK_AGAIN;
+        let later = Instant::EPOCH + PACE.rtt + RATE_CHECK_INTERVAL;
         search.handle_timeout(later, &PACE);
         assert_eq!(search.next_probe(), Some(65_507));
     }

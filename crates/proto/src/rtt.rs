@@ -13,13 +13,13 @@ const UNKNOWN: Duration = Duration::from_millis(100);
 const MAX_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest report interval before a measurement. The time of a handshake with repetitions says
 /// little of the path, and a sender that waits as long for reports takes each pause for an outage.
-const MAX_UNMEASURED_BEAT: Duration = Duration::from_millis(125);
+const MAX_UNMEASURED_INTERVAL: Duration = Duration::from_millis(125);
 /// A round trip longer than this is taken for a fault of the measurement.
 const MAX_RTT: Duration = Duration::from_secs(60);
 
 /// Smoothed round trip time and deviation, with the constants of RFC 6298.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RoundTrip {
+pub(crate) struct RttEstimator {
     smoothed: Option<Duration>,
     deviation: Duration,
     smallest: Option<Duration>,
@@ -27,13 +27,13 @@ pub(crate) struct RoundTrip {
     longest: Option<Duration>,
     expiries: u32,
     /// Acknowledgements are piggybacked on whatever the peer sends next.
-    rides: bool,
-    /// [`Self::timeout`] and [`Self::beat`], which are asked for far more often than they change.
+    piggybacked: bool,
+    /// [`Self::timeout`] and [`Self::report_interval`], which are asked for far more often than they change.
     timeout: Duration,
-    beat: Duration,
+    report_interval: Duration,
 }
 
-impl RoundTrip {
+impl RttEstimator {
     /// Starts from the handshake: a measurement, or only an upper bound if packets were repeated.
     pub(crate) fn new(measured: Option<Duration>, longest: Option<Duration>) -> Self {
         let mut new = Self {
@@ -42,22 +42,22 @@ impl RoundTrip {
             smallest: None,
             longest: longest.map(|rtt| rtt.min(MAX_RTT)),
             expiries: 0,
-            rides: false,
+            piggybacked: false,
             timeout: Duration::ZERO,
-            beat: Duration::ZERO,
+            report_interval: Duration::ZERO,
         };
         match measured {
             Some(rtt) => new.sample(rtt),
-            None => new.settle(),
+            None => new.recompute(),
         }
         new
     }
 
     /// The same where acknowledgements are piggybacked (`rfc998`): most come with a NULL-ACK, and
     /// now and then one with a full packet, later than the deviation of the others predicts.
-    pub(crate) fn of_riders(self, rides: bool) -> Self {
-        let mut riders = Self { rides, ..self };
-        riders.settle();
+    pub(crate) fn with_piggybacked_acks(self, piggybacked: bool) -> Self {
+        let mut riders = Self { piggybacked, ..self };
+        riders.recompute();
         riders
     }
 
@@ -76,14 +76,14 @@ impl RoundTrip {
                 self.smoothed = Some((smoothed * 7 + rtt) / 8);
             }
         }
-        self.settle();
+        self.recompute();
     }
 
     /// Recomputes the cached timers.
-    fn settle(&mut self) {
+    fn recompute(&mut self) {
         self.timeout = self.longest_wait();
-        let most = if self.smoothed.is_some() { Duration::MAX } else { MAX_UNMEASURED_BEAT };
-        self.beat = (self.assumed() / 8).clamp(Duration::from_millis(1), most);
+        let most = if self.smoothed.is_some() { Duration::MAX } else { MAX_UNMEASURED_INTERVAL };
+        self.report_interval = (self.assumed() / 8).clamp(Duration::from_millis(1), most);
     }
 
     /// The smoothed round trip, if one was measured.
@@ -109,13 +109,13 @@ impl RoundTrip {
     /// The timer ran out: the next one is longer.
     pub(crate) fn back_off(&mut self) {
         self.expiries = (self.expiries + 1).min(16);
-        self.settle();
+        self.recompute();
     }
 
     /// A packet arrived: ends the back-off.
-    pub(crate) fn recovered(&mut self) {
+    pub(crate) fn reset_back_off(&mut self) {
         if std::mem::take(&mut self.expiries) > 0 {
-            self.settle();
+            self.recompute();
         }
     }
 
@@ -133,15 +133,15 @@ impl RoundTrip {
             return grown(initial, self.expiries).min(MAX_TIMEOUT.max(longest * 4));
         };
         let limit = MAX_TIMEOUT.max(smoothed * 4);
-        let least = smoothed / if self.rides { 2 } else { 8 };
+        let least = smoothed / if self.piggybacked { 2 } else { 8 };
         let base = (smoothed + (self.deviation * 4).max(least)).max(MIN_TIMEOUT);
         grown(base.min(limit), self.expiries).min(limit)
     }
 
     /// The interval of reports and repeated copies: an eighth of a round trip, at least a
     /// millisecond (before a measurement at most 125 ms).
-    pub(crate) fn beat(&self) -> Duration {
-        self.beat
+    pub(crate) fn report_interval(&self) -> Duration {
+        self.report_interval
     }
 }
 
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_standstill_is_no_part_of_a_round_trip_and_never_all_of_it() {
+    fn suspended_time_is_subtracted_from_a_round_trip_but_never_all_of_it() {
         let ms = Duration::from_millis;
         for (measured, still, left) in [(40, 0, 40), (30_040, 30_000, 40), (40, 30_000, 40)] {
             assert_eq!(without(ms(measured), ms(still)), ms(left));
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn expiries_lengthen_the_timer_up_to_its_limit() {
-        let mut rtt = RoundTrip::new(None, None);
+        let mut rtt = RttEstimator::new(None, None);
         rtt.sample(Duration::from_millis(100));
         let first = rtt.timeout();
         assert_eq!(first, Duration::from_millis(300));
@@ -182,23 +182,23 @@ mod tests {
             rtt.back_off();
         }
         assert_eq!(rtt.timeout(), MAX_TIMEOUT);
-        rtt.recovered();
+        rtt.reset_back_off();
         assert_eq!(rtt.timeout(), first);
     }
 
     #[test]
-    fn a_handshake_that_took_long_makes_no_slow_beat() {
-        let mut rtt = RoundTrip::new(None, Some(Duration::from_secs(19)));
-        assert_eq!(rtt.beat(), MAX_UNMEASURED_BEAT);
+    fn a_slow_handshake_does_not_slow_the_report_interval() {
+        let mut rtt = RttEstimator::new(None, Some(Duration::from_secs(19)));
+        assert_eq!(rtt.report_interval(), MAX_UNMEASURED_INTERVAL);
         assert!(rtt.timeout() > Duration::from_secs(19), "but it may be the round trip");
         rtt.sample(Duration::from_secs(2));
-        assert_eq!(rtt.beat(), Duration::from_millis(250));
-        assert_eq!(RoundTrip::new(None, None).beat(), UNKNOWN / 8);
+        assert_eq!(rtt.report_interval(), Duration::from_millis(250));
+        assert_eq!(RttEstimator::new(None, None).report_interval(), UNKNOWN / 8);
     }
 
     #[test]
     fn a_long_path_may_wait_four_round_trips() {
-        let mut rtt = RoundTrip::new(None, None);
+        let mut rtt = RttEstimator::new(None, None);
         rtt.sample(Duration::from_millis(1800));
         rtt.back_off();
         rtt.back_off();
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_steady_path_shrinks_the_deviation() {
-        let mut rtt = RoundTrip::new(None, None);
+        let mut rtt = RttEstimator::new(None, None);
         for _ in 0..100 {
             rtt.sample(Duration::from_millis(80));
         }
@@ -216,13 +216,13 @@ mod tests {
     }
 
     #[test]
-    fn the_timer_leaves_room_for_what_the_deviation_forgets() {
-        for (rides, least) in [(false, 112_500), (true, 150_000)] {
-            let mut rtt = RoundTrip::new(None, None).of_riders(rides);
+    fn the_timer_is_never_closer_than_an_eighth_to_the_round_trip() {
+        for (piggybacked, least) in [(false, 112_500), (true, 150_000)] {
+            let mut rtt = RttEstimator::new(None, None).with_piggybacked_acks(piggybacked);
             for _ in 0..100 {
                 rtt.sample(Duration::from_millis(100));
             }
-            assert_eq!(rtt.timeout().as_micros(), least, "{rides}");
+            assert_eq!(rtt.timeout().as_micros(), least, "{piggybacked}");
         }
     }
 }

@@ -88,7 +88,7 @@ pub struct Stats {
     /// Sender: the rate and round trip to save for the next transfer.
     pub learned: Learned,
     /// Sender: time spent unable to send, by cause.
-    pub waited: Waited,
+    pub waited: BlockedTime,
 }
 
 /// Rate and round trip of an earlier connection to a peer (Careful Resume, RFC 9959). Neither is
@@ -117,7 +117,7 @@ pub enum Learned {
 
 /// Time for which a sender was blocked, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waited {
+pub struct BlockedTime {
     /// The pacer: the path or the rate limit.
     pub pacing: Duration,
     /// The congestion window was full.
@@ -132,14 +132,14 @@ pub struct Waited {
 
 /// The first pass in bursts, for [`Stats::steady_bytes`] (RFC 1030 §3).
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct FirstPass {
+pub(crate) struct SteadyState {
     /// Image bytes that moved so far.
     bytes: u64,
     /// When the burst under way began.
     began: Option<Instant>,
 }
 
-impl FirstPass {
+impl SteadyState {
     /// A packet of the first pass is sent or arrives at `now`; bursts are `interval` apart. Within
     /// half of that it belongs to the burst under way, which a path may spread out.
     pub(crate) fn advance(&mut self, now: Instant, interval: Duration, stats: &mut Stats) {
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     fn noted(packets: &[u64], interval: u64) -> (u64, Option<Instant>) {
-        let (mut stats, mut pass) = (Stats::default(), FirstPass::default());
+        let (mut stats, mut pass) = (Stats::default(), SteadyState::default());
         for ms in packets {
             let now = Instant::from_nanos(*ms * 1_000_000);
             pass.advance(now, Duration::from_millis(interval), &mut stats);

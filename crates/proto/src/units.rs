@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Bytes per second on the wire. Rates that steer pacing count whole IP packets
-/// (`docs/protocol.md §6.1`), so that a rate compares with what a link is said to carry.
+/// Bytes per second on the wire. Pacing rates count whole IP packets (`docs/protocol.md §6.1`), so
+/// that a rate compares with the nominal rate of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(u64);
 
@@ -123,7 +123,7 @@ impl BufferNumber {
     }
 }
 
-/// The place of a packet within its buffer; the first is 0 (RFC 998's "packet number").
+/// The index of a packet within its buffer; the first is 0 (RFC 998's "packet number").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketIndex(pub u32);
 

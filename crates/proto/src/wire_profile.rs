@@ -13,57 +13,57 @@ pub(crate) const LONG_DALLY: Duration = Duration::from_secs(3);
 
 /// The capabilities of one wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rules {
+pub(crate) struct WireProfile {
     /// The receiver sends REPORTs of arrivals (`docs/protocol.md §6.3`).
     pub(crate) reports: bool,
     /// The transfer ends with END and a verdict (`docs/protocol.md §7`); else with the last OK.
     pub(crate) verdict: bool,
     /// OK carries an offer of burst values (RFC 998 §4).
-    pub(crate) offers: bool,
+    pub(crate) ok_offers: bool,
     /// The pacer keeps burst values strictly: it counts packets, keeps bursts apart, and uses the
     /// values that NULL-ACK announces (`docs/protocol.md §6.7`).
-    pub(crate) to_the_letter: bool,
+    pub(crate) strict_bursts: bool,
     /// Control packets that carry a new message without a timeout. `None`: all of them, until it is
     /// acknowledged (`docs/protocol.md §6.2`).
     pub(crate) copies: Option<u8>,
     /// Control packets are spaced, and repeated at an interval; else each new message leaves at
     /// once.
-    pub(crate) beats: bool,
+    pub(crate) spaced_control: bool,
     /// How often the sender repeats that nothing is left to send (`docs/protocol.md §6.4`).
-    pub(crate) dry_repeats: Option<u8>,
+    pub(crate) drained_repeats: Option<u8>,
     /// Length of a dally in values of the receiver's control timer, if that is no more than 3 s;
     /// else two. `dally` has its bounds (`docs/protocol.md §7.3`).
     pub(crate) dally_timers: u32,
     pub(crate) dally: (Duration, Duration),
     /// A silent peer is probed, and the client gets an event (`docs/protocol.md §7.4`).
-    pub(crate) asks: bool,
+    pub(crate) probes: bool,
     /// Packets have a connection id, so the peer may move (`docs/protocol.md §4.5`).
-    pub(crate) moves: bool,
+    pub(crate) peer_may_move: bool,
     /// The packet size follows path MTU discovery (`docs/protocol.md §6.5`).
-    pub(crate) sizes: bool,
+    pub(crate) discovers_mtu: bool,
     /// A sender's packets after OPEN are ECN-capable, if its rate law responds to marks.
-    pub(crate) marks: bool,
+    pub(crate) ecn: bool,
     /// Bytes of a DATA datagram that are not data.
     pub(crate) data_overhead: u32,
 }
 
-impl Rules {
+impl WireProfile {
     /// The profile of `wire`.
     pub(crate) fn of(wire: Wire) -> Self {
         let sealed = Self {
             reports: true,
             verdict: true,
-            offers: false,
-            to_the_letter: false,
+            ok_offers: false,
+            strict_bursts: false,
             copies: Some(3),
-            beats: true,
-            dry_repeats: Some(2),
+            spaced_control: true,
+            drained_repeats: Some(2),
             dally_timers: 2,
             dally: (Duration::from_millis(100), LONG_DALLY),
-            asks: true,
-            moves: true,
-            sizes: true,
-            marks: true,
+            probes: true,
+            peer_may_move: true,
+            discovers_mtu: true,
+            ecn: true,
             data_overhead: data_overhead(wire),
         };
         match wire {
@@ -71,19 +71,19 @@ impl Rules {
             Wire::Rfc998 => Self {
                 reports: false,
                 verdict: false,
-                offers: true,
-                to_the_letter: true,
+                ok_offers: true,
+                strict_bursts: true,
                 copies: None,
-                beats: false,
-                dry_repeats: None,
+                spaced_control: false,
+                drained_repeats: None,
                 // The receiver has repeated its message four times by then, at intervals that grow
                 // by half.
                 dally_timers: 9,
                 dally: (sealed.dally.0, *DEATH_TIMER.end()),
-                asks: false,
-                moves: false,
-                sizes: false,
-                marks: false,
+                probes: false,
+                peer_may_move: false,
+                discovers_mtu: false,
+                ecn: false,
                 ..sealed
             },
         }

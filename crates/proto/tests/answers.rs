@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use netblt_proto::api::{Datagram, Reception};
+use netblt_proto::api::{Datagram, RecvMeta};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
@@ -22,7 +22,7 @@ fn server() -> SocketAddr {
 }
 
 fn hear(end: &mut Endpoint, mut bytes: Vec<u8>) {
-    let (from, reception) = (server(), Reception::default());
+    let (from, reception) = (server(), RecvMeta::default());
     end.handle_datagram(NOW, Datagram { from, local: None, reception, bytes: &mut bytes });
 }
 

@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use netblt_proto::api::{Datagram, Event, Reason, Reception};
+use netblt_proto::api::{CloseReason, Datagram, Event, RecvMeta};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::listener::Door;
+use netblt_proto::listener::PassiveListener;
 use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{End, Verdict};
@@ -57,7 +57,7 @@ struct Asking {
     got: BTreeMap<BufferNumber, Vec<u8>>,
     began: Instant,
     took: Option<Duration>,
-    closed: Option<Reason>,
+    closed: Option<CloseReason>,
 }
 
 /// An end at the server that is asked something.
@@ -71,9 +71,9 @@ struct Answering {
 
 struct Lab {
     now: Instant,
-    door: Door,
+    door: PassiveListener,
     stem: Endpoint,
-    stem_closed: Option<Reason>,
+    stem_closed: Option<CloseReason>,
     asking: Vec<Asking>,
     /// The stem's other end first.
     answering: Vec<Answering>,
@@ -96,11 +96,11 @@ fn content(bytes: usize) -> Vec<u8> {
 
 impl Lab {
     fn new(path: Path, seed: u64) -> Self {
-        let at_door = Config { any_role: true, ..config(Role::Receiver) };
+        let at_door = Config { accept_any_role: true, ..config(Role::Receiver) };
         let now = Instant::EPOCH;
         Self {
             now,
-            door: Door::new(at_door, [2; 32]),
+            door: PassiveListener::new(at_door, [2; 32]),
             stem: Endpoint::active(config(Role::Receiver), server(), now, [1; 32]),
             stem_closed: None,
             asking: Vec::new(),
@@ -196,7 +196,7 @@ impl Lab {
         let unknown = sealed::parse_unknown(&bytes).ok().map(|(id, _)| id);
         let id = sealed::destination(&bytes).or(unknown);
         let datagram =
-            Datagram { from, local: None, reception: Reception::default(), bytes: &mut bytes };
+            Datagram { from, local: None, reception: RecvMeta::default(), bytes: &mut bytes };
         if !to_server {
             let own =
                 |end: &Endpoint| id.is_some() && end.connection_ids().any(|of| Some(of) == id);
@@ -205,7 +205,7 @@ impl Lab {
             };
             asking.end.handle_datagram(now, datagram);
             if asking.end.stats(now).datagrams_received > 0 {
-                self.stem.hear_of_branch(id.expect("it has one"));
+                self.stem.confirm_branch(id.expect("it has one"));
             }
             return;
         }
@@ -308,7 +308,7 @@ impl Lab {
     fn finish(&mut self) {
         self.run_until(|lab| lab.asking.iter().all(|asking| asking.closed.is_some()));
         for asking in &self.asking {
-            assert_eq!(asking.closed, Some(Reason::Finished));
+            assert_eq!(asking.closed, Some(CloseReason::Finished));
         }
     }
 
@@ -325,7 +325,7 @@ impl Answering {
     fn serve(&mut self, now: Instant) {
         while let Some(event) = self.end.poll_event() {
             match event {
-                Event::Had { bytes, last, place } => {
+                Event::PeerHas { bytes, last, place } => {
                     assert!(last && place == 1, "requests are short");
                     self.heard.extend(bytes);
                     let text = String::from_utf8(self.heard.clone()).expect("a number");
@@ -450,7 +450,7 @@ fn a_stem_that_has_gone_makes_no_branches_and_those_that_are_open_go_on() {
     lab.stem.quit(lab.now, "that is all");
     assert!(lab.stem.branch(lab.now, config(Role::Receiver), [50; 32]).is_none());
     lab.finish();
-    assert_eq!(lab.stem_closed, Some(Reason::Quit));
+    assert_eq!(lab.stem_closed, Some(CloseReason::Quit));
     assert!(lab.answering[0].closed);
     assert!(lab.stem.branch(lab.now, config(Role::Receiver), [51; 32]).is_none());
 }
@@ -462,10 +462,10 @@ fn that_a_host_was_started_anew_the_stem_is_told() {
     lab.ask(10);
     let asked = lab.now;
     lab.run_until(|lab| lab.stem_closed.is_some());
-    assert_eq!(lab.stem_closed, Some(Reason::Forgotten));
+    assert_eq!(lab.stem_closed, Some(CloseReason::Forgotten));
     // An UNKNOWN shows a branch nothing; the end of its stem does.
     lab.serve();
-    assert_eq!(lab.asking[0].closed, Some(Reason::Forgotten));
+    assert_eq!(lab.asking[0].closed, Some(CloseReason::Forgotten));
     assert!(lab.now.since(asked) < Duration::from_secs(6), "{:?}", lab.now.since(asked));
 }
 
@@ -478,7 +478,7 @@ fn a_branch_that_was_not_heard_of_ends_with_its_stem_and_says_nothing_more() {
     let asked = lab.now;
     lab.run_until(|lab| lab.stem_closed.is_some());
     lab.serve();
-    let why = Reason::PeerQuit("serve: forbidden: it has expired".to_owned());
+    let why = CloseReason::PeerQuit("serve: forbidden: it has expired".to_owned());
     assert_eq!(lab.asking[0].closed, Some(why));
     assert!(lab.now.since(asked) < Duration::from_secs(2), "{:?}", lab.now.since(asked));
     let end = &mut lab.asking[0].end;
@@ -496,7 +496,7 @@ fn a_branch_whose_client_has_gone_quits_unless_it_has_everything() {
     lab.asking.iter_mut().for_each(|asking| asking.end.part(asked, "its client has gone"));
     lab.run_until(|lab| lab.asking.iter().all(|asking| asking.closed.is_some()));
     let ends: Vec<_> = lab.asking.iter().map(|asking| asking.closed.clone()).collect();
-    assert_eq!(ends, [Some(Reason::Quit), Some(Reason::Finished)]);
+    assert_eq!(ends, [Some(CloseReason::Quit), Some(CloseReason::Finished)]);
     assert!(lab.now.since(asked) < Duration::from_secs(3), "{:?}", lab.now.since(asked));
 }
 

@@ -4,13 +4,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use netblt_proto::api::{Datagram, Event, Reason, Reception};
+use netblt_proto::api::{CloseReason, Datagram, Event, RecvMeta};
 use netblt_proto::config::{
-    Authorized, Config, Identity, PublicKey, Role, Secret, StaticKey, Wire,
+    AuthorizedKeys, Config, Identity, PublicKey, Role, Secret, StaticKey, Wire,
 };
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::listener::Door;
+use netblt_proto::listener::PassiveListener;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::sealed::{self, Kind};
 
@@ -24,9 +24,9 @@ fn public(byte: u8) -> PublicKey {
     key(byte).public()
 }
 
-fn authorized(clients: &[u8]) -> Arc<Authorized> {
+fn authorized(clients: &[u8]) -> Arc<AuthorizedKeys> {
     let clients: Vec<PublicKey> = clients.iter().map(|byte| public(*byte)).collect();
-    let (authorized, none) = Authorized::new(key(SERVER), &clients);
+    let (authorized, none) = AuthorizedKeys::new(key(SERVER), &clients);
     assert!(none.is_empty());
     Arc::new(authorized)
 }
@@ -57,8 +57,8 @@ fn server(clients: &[u8]) -> Endpoint {
     Endpoint::passive(config(Role::Receiver, serving(clients)), ms(0), [200; 32])
 }
 
-fn door(clients: &[u8], entropy: u8) -> Door {
-    Door::new(config(Role::Receiver, serving(clients)), [entropy; 32])
+fn door(clients: &[u8], entropy: u8) -> PassiveListener {
+    PassiveListener::new(config(Role::Receiver, serving(clients)), [entropy; 32])
 }
 
 fn ms(n: u64) -> Instant {
@@ -86,20 +86,20 @@ fn give(end: &mut Endpoint, now: Instant, from: SocketAddr, bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
     end.handle_datagram(
         now,
-        Datagram { from, local: None, reception: Reception::default(), bytes: &mut bytes },
+        Datagram { from, local: None, reception: RecvMeta::default(), bytes: &mut bytes },
     );
 }
 
 /// What a door makes of a packet: an end that is open, and what it answers.
 fn knock(
-    door: &mut Door,
+    door: &mut PassiveListener,
     now: Instant,
     from: SocketAddr,
     bytes: &[u8],
 ) -> (Option<Endpoint>, Vec<Vec<u8>>) {
     let mut bytes = bytes.to_vec();
     let datagram =
-        Datagram { from, local: None, reception: Reception::default(), bytes: &mut bytes };
+        Datagram { from, local: None, reception: RecvMeta::default(), bytes: &mut bytes };
     let end = door.handle_datagram(now, datagram);
     let (mut all, mut batch) = (Vec::new(), Vec::new());
     while door.poll_transmit(&mut batch).is_some() {
@@ -126,7 +126,7 @@ fn opened(end: &mut Endpoint) -> bool {
 }
 
 /// How an opening ends to which nobody says more than `answers`.
-fn end_of(mut active: Endpoint, answers: &[Vec<u8>]) -> Reason {
+fn end_of(mut active: Endpoint, answers: &[Vec<u8>]) -> CloseReason {
     for second in 0..40 {
         let now = ms(second * 1000);
         sent(&mut active, now);
@@ -179,7 +179,8 @@ fn a_server_with_another_key_opens_nothing() {
     let hint = sent(&mut passive, ms(1));
     assert_eq!(kinds(&hint), [Kind::Refused]);
     assert!(hint[0].len() <= open.len());
-    let Reason::NoAnswer { hint: Some(told), .. } = end_of(caller(2, SERVER + 1, 1), &hint) else {
+    let CloseReason::NoAnswer { hint: Some(told), .. } = end_of(caller(2, SERVER + 1, 1), &hint)
+    else {
         panic!("a hint, and no more");
     };
     assert_eq!(told, "the server does not know your key, or has another one");
@@ -387,7 +388,7 @@ fn a_server_tells_its_key_to_whoever_asks_unless_it_is_hidden() {
     let (_, answers) = knock(&mut door(&[1], 200), ms(1), here(), &who);
     assert_eq!(sealed::parse_key(&answers[0]), Ok(([5; 12], public(SERVER))));
 
-    let hidden = Authorized::new(key(SERVER), &[]).0.hidden();
+    let hidden = AuthorizedKeys::new(key(SERVER), &[]).0.hidden();
     let hidden = config(Role::Receiver, Identity::server(Arc::new(hidden)));
     for config in [hidden, by_ticket(Role::Receiver)] {
         let mut passive = Endpoint::passive(config, ms(0), [2; 32]);
@@ -418,6 +419,6 @@ fn refusals_are_proven_under_the_key_of_the_two() {
     assert!(active.poll_event().is_none());
     give(&mut active, ms(3), there(), &refused);
     active.handle_timeout(ms(3));
-    let told = Event::Closed(Reason::Refused("both ends want to send".to_owned()));
+    let told = Event::Closed(CloseReason::Refused("both ends want to send".to_owned()));
     assert_eq!(active.poll_event().map(|event| format!("{event:?}")), Some(format!("{told:?}")));
 }

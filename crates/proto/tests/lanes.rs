@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use netblt_proto::api::{Datagram, Event, Reception};
+use netblt_proto::api::{Datagram, Event, RecvMeta};
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::endpoint::lanes::Lane;
@@ -39,7 +39,7 @@ fn said(end: &mut Endpoint, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
 
 fn hear(end: &mut Endpoint, now: Instant, from: SocketAddr, packet: &[u8]) {
     let mut bytes = packet.to_vec();
-    let reception = Reception::default();
+    let reception = RecvMeta::default();
     end.handle_datagram(now, Datagram { from, local: None, reception, bytes: &mut bytes });
     while end.poll_event().is_some() {}
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use netblt_proto::api::{Datagram, Event, Reason, Reception};
+use netblt_proto::api::{CloseReason, Datagram, Event, RecvMeta};
 use netblt_proto::buffer::Buffer;
-use netblt_proto::config::{Config, Pace, Policy, Role, Secret, Wire};
+use netblt_proto::config::{Config, FixedRate, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::loss_detection::RecoveryLaw;
+use netblt_proto::loss_detection::LossDetection;
 use netblt_proto::time::Instant;
 use netblt_proto::units::{BufferNumber, Rate};
 use netblt_proto::wire::packet::{End, Verdict};
@@ -31,7 +31,7 @@ fn lines(end: &mut Endpoint) -> Vec<String> {
 struct Side {
     endpoint: Endpoint,
     address: SocketAddr,
-    closed: Option<Reason>,
+    closed: Option<CloseReason>,
 }
 
 struct Pair {
@@ -154,7 +154,7 @@ impl Pair {
             };
             to.endpoint.handle_datagram(
                 self.now,
-                Datagram { from, local: None, reception: Reception::default(), bytes: &mut bytes },
+                Datagram { from, local: None, reception: RecvMeta::default(), bytes: &mut bytes },
             );
         }
     }
@@ -239,15 +239,15 @@ fn transfer(wire: Wire, sender_is_active: bool, bytes: usize, lose: u64) -> Pair
     let mut pair = Pair::new(wire, sender_is_active, bytes, lose);
     pair.run();
     assert!(pair.got == pair.data, "the bytes differ");
-    assert_eq!(pair.sender.closed, Some(Reason::Finished));
-    assert_eq!(pair.receiver.closed, Some(Reason::Finished));
+    assert_eq!(pair.sender.closed, Some(CloseReason::Finished));
+    assert_eq!(pair.receiver.closed, Some(CloseReason::Finished));
     assert_eq!(pair.verdict.is_some(), wire == Wire::Sealed);
     pair
 }
 
 #[test]
 fn only_a_sender_that_answers_marks_asks_for_them() {
-    let pace = Pace::rate(Rate::from_bits_per_second(10_000_000)).expect("it is a rate");
+    let pace = FixedRate::rate(Rate::from_bits_per_second(10_000_000)).expect("it is a rate");
     let fixed = Policy::Fixed(pace);
     let fair = Policy::Fair { ceiling: None };
     for (wire, policy, asks) in
@@ -314,7 +314,7 @@ fn packets_are_addressed_to_the_ids_that_an_end_says() {
             Datagram {
                 from: address,
                 local: None,
-                reception: Reception::default(),
+                reception: RecvMeta::default(),
                 bytes: &mut batch,
             },
         );
@@ -326,13 +326,13 @@ fn packets_are_addressed_to_the_ids_that_an_end_says() {
     again.poll_transmit(now, &mut open).unwrap();
     receiver.handle_datagram(
         now,
-        Datagram { from: a, local: None, reception: Reception::default(), bytes: &mut open },
+        Datagram { from: a, local: None, reception: RecvMeta::default(), bytes: &mut open },
     );
     assert_eq!(receiver.connection_ids().count(), 1, "not while the first one is there");
     let later = now + Duration::from_secs(4);
     receiver.handle_datagram(
         later,
-        Datagram { from: a, local: None, reception: Reception::default(), bytes: &mut open },
+        Datagram { from: a, local: None, reception: RecvMeta::default(), bytes: &mut open },
     );
     assert_eq!(receiver.connection_ids().count(), 2);
     assert_eq!(receiver.connection_ids().next(), to_receiver.first().copied());
@@ -450,7 +450,7 @@ fn timers_that_fire_are_in_the_trace() {
 #[test]
 fn either_law_of_recovery_serves_either_wire() {
     for wire in [Wire::Sealed, Wire::Rfc998] {
-        for law in [RecoveryLaw::DataTimers, RecoveryLaw::EarlyGaps] {
+        for law in [LossDetection::DataTimers, LossDetection::EarlyGaps] {
             let mut pair = Pair::new(wire, true, 20 * BUFFER as usize, 30);
             let receiver = Config { recovery: law, ..config(wire, Role::Receiver) };
             let mut end = Endpoint::passive(receiver, pair.now, [2; 32]);

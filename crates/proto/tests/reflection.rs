@@ -6,7 +6,7 @@ mod timers;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use netblt_proto::api::{Datagram, Event, Reception};
+use netblt_proto::api::{Datagram, Event, RecvMeta};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Policy, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
@@ -69,7 +69,7 @@ impl Victim {
         self.came += bytes.len() as u64 + HEADERS;
         let from = SocketAddr::from(([192, 0, 2, 1], 2));
         let datagram =
-            Datagram { from, local: None, reception: Reception::default(), bytes: &mut bytes };
+            Datagram { from, local: None, reception: RecvMeta::default(), bytes: &mut bytes };
         self.end.handle_datagram(self.now, datagram);
         self.collect();
     }

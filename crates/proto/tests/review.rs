@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use netblt_proto::api::{Datagram, Event, Reason, Reception};
+use netblt_proto::api::{CloseReason, Datagram, Event, RecvMeta};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
@@ -59,7 +59,7 @@ fn give(end: &mut Endpoint, now: Instant, from: SocketAddr, bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
     end.handle_datagram(
         now,
-        Datagram { from, local: None, reception: Reception::default(), bytes: &mut bytes },
+        Datagram { from, local: None, reception: RecvMeta::default(), bytes: &mut bytes },
     );
 }
 
@@ -156,7 +156,7 @@ fn a_client_that_gave_up_is_not_opened_again() {
         sent(&mut passive, now);
     }
     let closed = std::iter::from_fn(|| passive.poll_event())
-        .any(|event| matches!(event, Event::Closed(Reason::Quit)));
+        .any(|event| matches!(event, Event::Closed(CloseReason::Quit)));
     assert!(closed);
 }
 
@@ -267,7 +267,10 @@ fn a_second_holder_of_the_ticket_waits_until_the_first_is_silent() {
         Event::Closed(reason) => Some(reason),
         _ => None,
     });
-    assert!(matches!(&end, Some(Reason::PeerAborted(why)) if why.contains("ticket")), "{end:?}");
+    assert!(
+        matches!(&end, Some(CloseReason::PeerAborted(why)) if why.contains("ticket")),
+        "{end:?}"
+    );
 }
 
 #[test]
@@ -294,7 +297,10 @@ fn a_second_holder_does_not_wait_for_ever() {
             break reason;
         }
     };
-    assert!(matches!(&end, Reason::Refused(why) if why.contains("another program")), "{end:?}");
+    assert!(
+        matches!(&end, CloseReason::Refused(why) if why.contains("another program")),
+        "{end:?}"
+    );
     assert!(opened(&mut passive).is_none(), "the first was not disturbed");
 }
 
@@ -318,7 +324,7 @@ fn a_peer_that_was_started_again_is_noticed_within_three_seconds() {
             break reason;
         }
     };
-    assert_eq!(end, Reason::Forgotten);
+    assert_eq!(end, CloseReason::Forgotten);
     assert!(now <= ms(3000), "{now:?}");
 }
 
@@ -347,7 +353,7 @@ fn refusals_that_show_no_packet_of_ours_end_nothing() {
             break reason;
         }
     };
-    assert_eq!(end, Reason::Unreachable);
+    assert_eq!(end, CloseReason::Unreachable);
     assert!(now.since(start) >= Duration::from_secs(10), "{now:?}");
 }
 

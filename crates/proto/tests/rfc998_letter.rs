@@ -5,9 +5,9 @@ mod timers;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use netblt_proto::api::{Datagram, Event, Reason, Reception};
+use netblt_proto::api::{CloseReason, Datagram, Event, RecvMeta};
 use netblt_proto::buffer::Buffer;
-use netblt_proto::config::{Config, Pace, Policy, Role, Wire};
+use netblt_proto::config::{Config, FixedRate, Policy, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
@@ -44,7 +44,7 @@ impl Bench {
         let datagram = Datagram {
             from: self.peer,
             local: None,
-            reception: Reception::default(),
+            reception: RecvMeta::default(),
             bytes: &mut bytes,
         };
         self.end.handle_datagram(self.now, datagram);
@@ -75,7 +75,7 @@ impl Bench {
         std::iter::from_fn(|| self.end.poll_event()).collect()
     }
 
-    fn closed(&mut self) -> Option<Reason> {
+    fn closed(&mut self) -> Option<CloseReason> {
         self.events().into_iter().find_map(|event| match event {
             Event::Closed(reason) => Some(reason),
             _ => None,
@@ -154,7 +154,7 @@ fn a_bad_response_draws_an_abort() {
         let mut bench = answered(change);
         assert_eq!(bench.aborts().len(), 1, "{which}: {:?}", bench.aborts());
         let closed = bench.closed();
-        assert!(matches!(closed, Some(Reason::Violation(_))), "{which}: {closed:?}");
+        assert!(matches!(closed, Some(CloseReason::Violation(_))), "{which}: {closed:?}");
     }
 }
 
@@ -235,7 +235,7 @@ fn who_is_stopped_while_it_opens_says_so_once() {
     let mut bench = Bench::active(Role::Receiver, |_| {});
     bench.end.quit(bench.now, "no more");
     bench.collect();
-    assert_eq!((quits(&bench), bench.closed()), (1, Some(Reason::Quit)));
+    assert_eq!((quits(&bench), bench.closed()), (1, Some(CloseReason::Quit)));
     let mut unheard = Endpoint::active(config(Role::Receiver), peer(), start(), [7; 32]);
     unheard.quit(start(), "no more");
     assert_eq!(unheard.poll_transmit(start(), &mut Vec::new()), None, "nobody was called yet");
@@ -254,7 +254,7 @@ fn buffers_of_any_size_open() {
         let datagram = Datagram {
             from: peer(),
             local: None,
-            reception: Reception::default(),
+            reception: RecvMeta::default(),
             bytes: &mut open,
         };
         passive.handle_datagram(start(), datagram);
@@ -302,7 +302,7 @@ fn data(number: u64, index: u32, ack: u32) -> Vec<u8> {
 /// A sender with two buffers granted, three of whose bursts have left.
 fn sending() -> Bench {
     let mut bench = Bench::active(Role::Sender, |config| {
-        config.policy = Policy::Fixed(Pace::bursts(BURST).expect("it has an interval"));
+        config.policy = Policy::Fixed(FixedRate::bursts(BURST).expect("it has an interval"));
         config.death_timer = Duration::from_secs(20);
     });
     let answer = bench.proposal();
@@ -347,7 +347,7 @@ fn a_sender_quits_between_two_buffers() {
     assert_eq!(places(&bench).last(), Some(&(1, 7)), "no buffer is begun any more");
     assert_eq!(quits(&bench), 1);
     bench.hear(plain(rfc998::encode_quit_ack));
-    assert_eq!(bench.closed(), Some(Reason::Quit));
+    assert_eq!(bench.closed(), Some(CloseReason::Quit));
 }
 
 #[test]
@@ -395,5 +395,5 @@ fn quit_is_repeated_until_it_is_acknowledged_or_the_death_timer_is_over() {
     assert!((6..40).contains(&quits(&bench)), "{}", quits(&bench));
     assert_eq!(bench.closed(), None);
     bench.pass(Duration::from_secs(2));
-    assert_eq!(bench.closed(), Some(Reason::Quit));
+    assert_eq!(bench.closed(), Some(CloseReason::Quit));
 }

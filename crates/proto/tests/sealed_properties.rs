@@ -70,7 +70,7 @@ fn rate_limit() -> impl Strategy<Value = RateLimit> {
     let rate = (1..=u16::MAX, 0..=48u32)
         .prop_map(|(mantissa, exponent)| u64::from(mantissa) << exponent)
         .prop_map(|bytes| RateLimit::At(Rate::from_bytes_per_second(bytes)));
-    prop_oneof![Just(RateLimit::Unsaid), Just(RateLimit::Agreed), rate]
+    prop_oneof![Just(RateLimit::Unset), Just(RateLimit::Agreed), rate]
 }
 
 fn encoded(control: &ControlBody) -> Vec<u8> {

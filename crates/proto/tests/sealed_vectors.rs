@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use netblt_proto::content::{Attributes, Extent, Kind as Content, More, encode_table, parse_image};
+use netblt_proto::content::{
+    Attributes, Extent, ExtraAttributes, Kind as Content, encode_table, parse_image,
+};
 use netblt_proto::crypto::static_pairing::KeyId;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber, Rate};
 use netblt_proto::wire::packet::*;
@@ -247,7 +249,7 @@ fn control_with_one_of_each() {
     assert!(messages.iter().all(|(seq, message)| writer.push_message(*seq, message)));
     assert!(!writer.push_message(ControlSeq(13), &messages[0].1));
     assert_eq!(body, bytes);
-    let rate_limit = RateLimit::Unsaid;
+    let rate_limit = RateLimit::Unset;
     let control = ControlBody { end_received: true, rate_limit, messages, report: Some(report) };
     assert_eq!(parse_control(&bytes), Ok(control));
     for len in 0..bytes.len() {
@@ -284,7 +286,7 @@ fn control_without_items_and_ok_without_an_offer() {
 fn control_says_how_fast_a_sender_may_be() {
     let rate = |bytes| RateLimit::At(Rate::from_bytes_per_second(bytes));
     for (bytes, limit) in [
-        ("00 00 00 00", RateLimit::Unsaid),
+        ("00 00 00 00", RateLimit::Unset),
         ("00 ff ff ff", RateLimit::Agreed),
         ("00 00 00 01", rate(1)),
         ("00 01 f4 24 ; 1 Mbit/s", rate(125_000)),
@@ -345,7 +347,7 @@ fn parameters() {
                      00 06                   ; 34 length of the client string
                      00 00 20 00             ; 36 table bytes
                      6e 65 74 62 6c 74       ; 40 client string: netblt");
-    let mut offer = Offer {
+    let mut offer = HandshakePayload {
         parameters: Parameters {
             uid: 0xcafe,
             buffer_bytes: 1 << 20,
@@ -361,7 +363,7 @@ fn parameters() {
         ciphers: 3,
         table_bytes: 8192,
     };
-    let check = |bytes: &[u8], offer: &Offer| {
+    let check = |bytes: &[u8], offer: &HandshakePayload| {
         let mut payload = Vec::new();
         encode_offer(offer, &mut payload);
         assert_eq!(payload, bytes);
@@ -584,7 +586,7 @@ fn image() {
         digest: Some([0xd3; 32]),
     };
     let named = |mode, mtime_seconds, mtime_nanos, name: &str| {
-        let (name, more) = (name.as_bytes().to_vec(), More::default());
+        let (name, more) = (name.as_bytes().to_vec(), ExtraAttributes::default());
         Some(Attributes { mode, mtime_seconds, mtime_nanos, name, more })
     };
     let whole = Extent {

@@ -235,7 +235,7 @@ fn row(interval_ms: u32) -> Row {
 fn adaptive(wire: Wire, role: Role) -> StationOptions {
     let mut config = Config::new(wire, role);
     // No address is forged here, and the answer to an OPEN is that of 1987.
-    (config.client, config.wary) = (String::new(), false);
+    (config.client, config.validate_addresses) = (String::new(), false);
     config.policy = Policy::Fair { ceiling: None };
     config.datagram_bytes = PACKET_BYTES - IP_BYTES;
     config.overhead_bytes = IP_BYTES;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use netblt_proto::config::{Config, Pace, Policy, Role, Wire};
-use netblt_proto::loss_detection::RecoveryLaw;
+use netblt_proto::config::{Config, FixedRate, Policy, Role, Wire};
+use netblt_proto::loss_detection::LossDetection;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Burst;
 use netblt_sim::host::{HostOptions, Transfer};
@@ -53,8 +53,8 @@ pub(super) fn pair_of(
     let options = |role, machine| {
         let mut config = Config::new(Wire::Rfc998, role);
         // No address is forged here, and the answer to an OPEN is that of 1987.
-        (config.client, config.wary) = (String::new(), false);
-        config.recovery = RecoveryLaw::FirstDataTimers;
+        (config.client, config.validate_addresses) = (String::new(), false);
+        config.recovery = LossDetection::FirstDataTimers;
         config.buffer_bytes = row.buffer_bytes;
         config.table_bytes = 0;
         config.datagram_bytes = row.packet_bytes + DATA_HEADER;
@@ -62,7 +62,7 @@ pub(super) fn pair_of(
         config.max_outstanding = row.outstanding;
         config.checksum = false;
         if role == Role::Sender {
-            let pace = Pace::bursts(burst).expect("the report's rows have intervals");
+            let pace = FixedRate::bursts(burst).expect("the report's rows have intervals");
             config.policy = Policy::Fixed(pace);
         }
         StationOptions { host: HostOptions::new(config), machine }

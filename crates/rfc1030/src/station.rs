@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use netblt_path::rng::Rng;
-use netblt_proto::api::{Datagram, Reception};
+use netblt_proto::api::{Datagram, RecvMeta};
 use netblt_proto::config::Policy;
 use netblt_proto::rate::proposed_burst;
 use netblt_proto::stats::Stats;
@@ -351,7 +351,7 @@ impl Station {
                     let datagram = Datagram {
                         from,
                         local: None,
-                        reception: Reception::default(),
+                        meta: RecvMeta::default(),
                         bytes: &mut bytes,
                     };
                     endpoint.handle_datagram(now, datagram);

@@ -22,7 +22,7 @@ mod tests;
 use std::time::Duration;
 
 use netblt_path::LinkOptions;
-use netblt_proto::config::{Policy, Protocol, Recreation};
+use netblt_proto::config::{EmulatedProtocol, Emulation, Policy};
 use netblt_proto::units::Rate;
 
 pub use books::{FlowBooks, Outcome, jain};
@@ -89,7 +89,7 @@ impl Kind {
     /// Reno that always has data.
     pub const RENO: Self = Self::Tcp(TcpLaw::Reno, Supply::Endless);
     /// BBR version 1, which is the one of the gallery.
-    pub const BBR: Self = Self::Ours(Policy::Recreated(Recreation::of(Protocol::Bbr)));
+    pub const BBR: Self = Self::Ours(Policy::Emulated(Emulation::of(EmulatedProtocol::Bbr)));
 }
 
 /// Bytes of a flow's IP packets, unless its setting names another size.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use netblt_path::rng::Probability;
 use netblt_path::{LinkOptions, QueueLimit};
-use netblt_proto::config::{Config, Pace, Policy, Role, Secret, Wire};
+use netblt_proto::config::{Config, FixedRate, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
@@ -74,7 +74,7 @@ impl Cell {
             if role == Role::Sender {
                 match self.choice {
                     Choice::Fixed => {
-                        let pace = Pace::bursts(self.burst()).expect("a cell has a rate");
+                        let pace = FixedRate::bursts(self.burst()).expect("a cell has a rate");
                         config.policy = Policy::Fixed(pace);
                     }
                     Choice::Adaptive => config.policy = Policy::Fair { ceiling: None },

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use netblt_path::rng::Rng;
-use netblt_proto::api::{Event, Reason};
+use netblt_proto::api::{CloseReason, Event};
 use netblt_proto::buffer::Buffer;
-use netblt_proto::buffer_autotuning::Need;
+use netblt_proto::buffer_autotuning::BufferAutotuner;
 use netblt_proto::config::{Config, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::stats::Stats;
@@ -111,9 +111,9 @@ pub struct EndReport {
     /// its own.
     pub done: bool,
     /// How its last connection ended.
-    pub closed: Option<Reason>,
+    pub closed: Option<CloseReason>,
     /// How the ones before it ended.
-    pub closed_before: Vec<Reason>,
+    pub closed_before: Vec<CloseReason>,
     /// When it was first done.
     pub done_at: Option<Instant>,
     /// How often the peer was reported silent.
@@ -146,7 +146,7 @@ pub struct Host {
     pub endpoint: Option<Endpoint>,
     client: Client,
     stock: Stock,
-    need: Need,
+    need: BufferAutotuner,
     disk: Disk,
     content: Content,
     /// Parameters of the transfer itself, the same at both ends.
@@ -208,7 +208,7 @@ impl Host {
             endpoint: None,
             client: client_of(options.config.role, buffers),
             stock,
-            need: Need::new(options.config.buffer_bytes),
+            need: BufferAutotuner::new(options.config.buffer_bytes),
             disk: Disk::new(options.disk.clone()),
             options,
             content: Content::new(transfer.seed, shape),
@@ -334,7 +334,7 @@ impl Host {
                     at_least_one: self.transfer.at_least_one,
                 };
                 self.content = Content::new(self.transfer.seed, shape);
-                self.need = Need::new(parameters.buffer_bytes);
+                self.need = BufferAutotuner::new(parameters.buffer_bytes);
                 oracle.on_opened(now, self.side, peer, &parameters, image_bytes);
                 self.start_over(now, oracle);
             }
@@ -349,7 +349,7 @@ impl Host {
             }
             Event::Filled(number, buffer) => self.on_filled(now, number.0, buffer, oracle),
             Event::Complete(end) => self.on_complete(now, end, oracle),
-            Event::Had { place, bytes, last } => {
+            Event::PeerHas { place, bytes, last } => {
                 if let Client::Source(source) = &mut self.client {
                     source.on_had(place, bytes, last);
                 }
@@ -492,7 +492,7 @@ impl Host {
         }
     }
 
-    fn on_closed(&mut self, now: Instant, reason: Reason, oracle: &mut Oracle) {
+    fn on_closed(&mut self, now: Instant, reason: CloseReason, oracle: &mut Oracle) {
         if self.stock.inside() != 0 {
             let what = format!("{} buffers stayed in a closed machine", self.stock.inside());
             oracle.find(now, self.side, what);
@@ -500,7 +500,7 @@ impl Host {
         if let Some(done_at) = self.report.done_at.filter(|_| self.report.done) {
             self.report.dallied = Some(now.since(done_at));
         }
-        if reason == Reason::Finished && !self.report.done {
+        if reason == CloseReason::Finished && !self.report.done {
             oracle.find(now, self.side, "finished without the whole transfer");
         }
         self.report.closed = Some(reason);

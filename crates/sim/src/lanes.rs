@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use netblt_path::rng::Rng;
 use netblt_path::{LinkOptions, Path};
-use netblt_proto::api::{Datagram, Reason, Reception};
+use netblt_proto::api::{CloseReason, Datagram, RecvMeta};
 use netblt_proto::config::{Config, Policy, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::endpoint::lanes::{Lane, LaneTally};
@@ -97,7 +97,7 @@ pub struct LanesOutcome {
     /// Ends of lanes that were lost.
     pub lost: u32,
     /// Why the main connection ended before the transfer, where the path was such that it may.
-    pub gave_up: Option<Reason>,
+    pub gave_up: Option<CloseReason>,
     /// Images that arrived a second time.
     pub again: u64,
     /// IP bytes that arrived, of it and of each flow beside it.
@@ -141,7 +141,7 @@ struct World {
 struct Losses {
     lanes: u32,
     /// The main connection.
-    main: Option<Reason>,
+    main: Option<CloseReason>,
 }
 
 impl Lanes {
@@ -427,8 +427,8 @@ impl World {
         let Some(unit) = self.units.get_mut(at) else { return Ok(()) };
         for Arrived { at, from, ecn, mut bytes } in unit.batch() {
             busy += cost;
-            let reception = Reception { ecn, age: now.since(at), overrun: 0 };
-            let datagram = Datagram { from, local: None, reception, bytes: &mut bytes };
+            let meta = RecvMeta { ecn, age: now.since(at), overrun: 0 };
+            let datagram = Datagram { from, local: None, meta, bytes: &mut bytes };
             unit.end.handle_datagram(now, datagram);
         }
         if unit.end.next_timeout(now).is_some_and(|due| due <= now) {
@@ -562,7 +562,7 @@ impl World {
     }
 
     /// The main connection ended before the transfer.
-    fn give_up(self, reason: Reason) -> Result<LanesOutcome, String> {
+    fn give_up(self, reason: CloseReason) -> Result<LanesOutcome, String> {
         let narrow = self.paths.iter().any(|path| path.counters().lost_mtu.packets > 0);
         let host = |role| HostOptions::new(self.config(role, PORT));
         let hosts = [host(Role::Sender), host(Role::Receiver)];
@@ -571,7 +571,7 @@ impl World {
         let moves = self.setup.moves.iter().map(|at| (Side::Active, *at)).collect();
         let setup = Setup { there, back, moves, ..Setup::new(self.setup.seed, 0, active, passive) };
         // A path may be dead for longer than OPENs are repeated: no transfer has begun then.
-        let vain = matches!(reason, Reason::NoAnswer { .. });
+        let vain = matches!(reason, CloseReason::NoAnswer { .. });
         match vain || narrow || setup.may_stand_still() {
             true => Ok(LanesOutcome { gave_up: Some(reason), ..LanesOutcome::default() }),
             false => Err(format!("closed: {reason}: {}", self.states())),

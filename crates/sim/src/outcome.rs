@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use netblt_path::{Change, Counters, LinkOptions, Outage};
-use netblt_proto::api::Reason;
-use netblt_proto::config::{Policy, Repair, Role, Wire};
+use netblt_proto::api::CloseReason;
+use netblt_proto::config::{FecPolicy, Policy, Role, Wire};
 use netblt_proto::rate::proposed_burst;
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
@@ -88,7 +88,7 @@ impl Outcome {
 
     /// Whether nothing forbidden happened, and both ends know that the whole transfer arrived.
     pub fn is_success(&self) -> bool {
-        let fine = |end: &EndReport| end.done && end.closed == Some(Reason::Finished);
+        let fine = |end: &EndReport| end.done && end.closed == Some(CloseReason::Finished);
         self.finding.is_none() && self.ends.0.iter().all(fine)
     }
 
@@ -108,24 +108,26 @@ impl Outcome {
         // restarted end does not know the connection of a receiver that has everything. Or the
         // receiver has everything, and its messages are held back until the sender gives up.
         let over = match &receiver.closed {
-            Some(Reason::Finished | Reason::PeerQuit(_) | Reason::Stalled(_)) => true,
-            Some(Reason::PeerAborted(_)) => sender.starts > 1,
+            Some(CloseReason::Finished | CloseReason::PeerQuit(_) | CloseReason::Stalled(_)) => {
+                true
+            }
+            Some(CloseReason::PeerAborted(_)) => sender.starts > 1,
             _ => false,
         };
         let settled = receiver.done && over;
         let mut reasons = sender.closed.iter().chain(&sender.closed_before);
         // The other end may have given up so, and have had everything when it was gone.
-        let stalled = |reason: &Reason| match reason {
-            Reason::PeerQuit(words) => words.starts_with(STANDSTILL_WORDS),
-            reason => matches!(reason, Reason::Stalled(_)),
+        let stalled = |reason: &CloseReason| match reason {
+            CloseReason::PeerQuit(words) => words.starts_with(STANDSTILL_WORDS),
+            reason => matches!(reason, CloseReason::Stalled(_)),
         };
         // Flipped bits make some UNKNOWNs that pass for true ones, and those of a peer that cannot
         // be reached meanwhile are believed.
-        let forgot = |reason: &Reason| *reason == Reason::Forgotten;
+        let forgot = |reason: &CloseReason| *reason == CloseReason::Forgotten;
         let unheard = self.setup.attacker.is_some() && self.setup.longest_outage() >= FORGOTTEN;
         let misled = unheard && reasons.clone().any(forgot);
         let died = reasons.any(|reason| {
-            matches!(reason, Reason::DeathTimer | Reason::Unreachable) || stalled(reason)
+            matches!(reason, CloseReason::DeathTimer | CloseReason::Unreachable) || stalled(reason)
         }) || receiver.closed.as_ref().is_some_and(stalled);
         let patience = self.setup.host(self.setup.sender()).config.death_timer;
         let rtt = self.setup.longest_round_trip();
@@ -239,10 +241,10 @@ impl Outcome {
             }
         }
         let reasons = end.closed.iter().chain(&end.closed_before);
-        let deaths = reasons.filter(|reason| **reason == Reason::DeathTimer).count();
+        let deaths = reasons.filter(|reason| **reason == CloseReason::DeathTimer).count();
         self.coverage.see(Mark::DeathTimer, deaths as u64);
         let reasons = end.closed.iter().chain(&end.closed_before);
-        let stalls = reasons.filter(|reason| matches!(reason, Reason::Stalled(_))).count();
+        let stalls = reasons.filter(|reason| matches!(reason, CloseReason::Stalled(_))).count();
         self.coverage.see(Mark::Stalled, stalls as u64);
         self.coverage.see(Mark::Silent, u64::from(end.silences));
     }
@@ -333,14 +335,14 @@ fn describe_host(host: &HostOptions) -> String {
             let burst = proposed_burst(config);
             format!(", fixed {} packets each {:?}", burst.packets, burst.interval)
         }
-        (Role::Sender, Policy::Recreated(of)) => format!(", {}", of.protocol.name()),
+        (Role::Sender, Policy::Emulated(of)) => format!(", {}", of.protocol.name()),
         (Role::Sender, policy) => match policy.ceiling() {
             None => format!(", {}", policy.name()),
             Some(rate) => format!(", {} up to {rate}", policy.name()),
         },
     };
     let repair = match (config.role, config.repair) {
-        (Role::Receiver, _) | (_, Repair::Never) => String::new(),
+        (Role::Receiver, _) | (_, FecPolicy::Never) => String::new(),
         (Role::Sender, repair) => format!(", repair {repair:?}"),
     };
     let starts = match host.starts_at {

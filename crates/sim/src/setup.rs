@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use netblt_path::rng::Probability;
 use netblt_path::{LinkOptions, Outage};
-use netblt_proto::config::{PublicKey, Role, Steering, Wire};
+use netblt_proto::config::{PublicKey, Role, RuntimeSettings, Wire};
 
 use crate::attacker::AttackerOptions;
 use crate::bottleneck::FlowOptions;
@@ -57,7 +57,7 @@ pub struct Setup {
     /// A client that gives up, unless it is done by then.
     pub quit: Option<(Side, Duration)>,
     /// The changes that clients make while it runs.
-    pub steers: Vec<(Side, Duration, Steering)>,
+    pub steers: Vec<(Side, Duration, RuntimeSettings)>,
     /// An attacker on the path.
     pub attacker: Option<AttackerOptions>,
     /// Flows that share the path with the transfer.

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io::Write;
 
-use netblt_proto::api::Event;
+use netblt_proto::api::{CloseReason, Event, Stall, StallKind};
 use netblt_proto::time::Instant;
 
 use crate::side::Side;
@@ -63,8 +63,32 @@ impl Transcript {
         self.head(b'e', now, side);
         // Buffers print as lengths: their contents were compared, and left as datagrams before.
         // Writing to a vector cannot fail.
-        let _ = write!(self.stage, "{event:?}");
+        let _ = self.write_event(event);
         self.flush(STAGE_BYTES);
+    }
+
+    /// Writes an event. The words are the transcript's own where the core's names have changed, so
+    /// that a rename moves no hash.
+    fn write_event(&mut self, event: &Event) -> std::io::Result<()> {
+        match event {
+            Event::PeerHas { place, bytes, last } => {
+                write!(self.stage, "Had {{ place: {place:?}, bytes: {bytes:?}, last: {last:?} }}")
+            }
+            Event::Closed(CloseReason::Stalled(stall)) => {
+                let Stall { what, lasted, received, attempts } = stall;
+                let what = match what {
+                    StallKind::Data => "Sent",
+                    StallKind::Missing => "Missing",
+                    StallKind::Control => "Said",
+                };
+                write!(
+                    self.stage,
+                    "Closed(Stalled(Stalled {{ what: {what}, lasted: {lasted:?}, heard: {received:?}, \
+                     tried: {attempts:?} }}))"
+                )
+            }
+            other => write!(self.stage, "{other:?}"),
+        }
     }
 
     /// The world did something to a host.

@@ -23,8 +23,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use netblt_path::Path;
-use netblt_proto::api::{Datagram, Ecn, Event, Reception};
-use netblt_proto::config::{Role, Steering, Wire};
+use netblt_proto::api::{Datagram, Ecn, Event, RecvMeta};
+use netblt_proto::config::{Role, RuntimeSettings, Wire};
 use netblt_proto::time::{Instant, earliest};
 use netblt_proto::wire::sealed::VERSION;
 
@@ -74,7 +74,7 @@ enum Happening {
     Kill(Kill),
     Quit(Side),
     Move(Side),
-    Steer(Side, Steering),
+    Steer(Side, RuntimeSettings),
     Attack,
     Stray(SocketAddr, Vec<u8>),
 }
@@ -457,8 +457,8 @@ impl World {
                 Happening::Steer(side, steering) => self.steer(side, steering),
                 Happening::Attack => self.attack(),
                 Happening::Stray(from, open) => {
-                    let reception = Reception::default();
-                    self.receive(Side::Passive, from, reception, open, Origin::Stale);
+                    let meta = RecvMeta::default();
+                    self.receive(Side::Passive, from, meta, open, Origin::Stale);
                 }
             }
         }
@@ -515,7 +515,7 @@ impl World {
             }
             let origin = if shot.stale { Origin::Stale } else { Origin::Copy };
             let from = self.where_now(shot.from);
-            self.receive(shot.to, from, Reception::default(), shot.bytes, origin);
+            self.receive(shot.to, from, RecvMeta::default(), shot.bytes, origin);
         }
         if let Some(at) = next {
             self.schedule(at, Happening::Attack);
@@ -550,8 +550,8 @@ impl World {
                         let spoiled = delivery.corrupted;
                         let origin = if spoiled { Origin::Spoiled } else { Origin::True };
                         let overrun = self.hosts[to].overrun();
-                        let reception = Reception { ecn: delivery.ecn, age, overrun };
-                        self.receive(to, packet.from, reception, packet.bytes, origin);
+                        let meta = RecvMeta { ecn: delivery.ecn, age, overrun };
+                        self.receive(to, packet.from, meta, packet.bytes, origin);
                     }
                     PacketKind::Unreachable => self.unreachable(to, &packet.bytes),
                     PacketKind::Foreign(packet) => {
@@ -567,7 +567,7 @@ impl World {
         &mut self,
         side: Side,
         from: SocketAddr,
-        reception: Reception,
+        meta: RecvMeta,
         mut bytes: Vec<u8>,
         origin: Origin,
     ) {
@@ -588,7 +588,7 @@ impl World {
         if stale {
             self.oracle.begin_answer(side, bytes.len());
         }
-        self.hand_over(side, origin, Datagram { from, local: None, reception, bytes: &mut bytes });
+        self.hand_over(side, origin, Datagram { from, local: None, meta, bytes: &mut bytes });
         self.put_out(side);
         self.oracle.end_answer(self.now);
         if self.pool.len() < POOL {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use netblt_path::rng::Probability;
 use netblt_path::{LinkOptions, QueueLimit};
-use netblt_proto::config::{Config, Pace, Policy, Role, Secret, Wire};
+use netblt_proto::config::{Config, FixedRate, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::units::Rate;
 use netblt_sim::host::HostOptions;
@@ -20,7 +20,7 @@ fn transfer(bytes: u64, sent: u64, carried: u64, percent: u32) -> Outcome {
         let mut config = Config::new(Wire::Sealed, role);
         config.secret = Some(Secret([7; 32]));
         config.cipher = Cipher::Aes256Gcm;
-        let pace = Pace::rate(Rate::from_bits_per_second(sent * MBIT));
+        let pace = FixedRate::rate(Rate::from_bits_per_second(sent * MBIT));
         config.policy = Policy::Fixed(pace.expect("it is a rate"));
         HostOptions::new(config)
     };

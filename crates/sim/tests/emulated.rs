@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use netblt_path::rng::Probability;
 use netblt_path::{LinkOptions, QueueLimit};
-use netblt_proto::config::{Config, Policy, Protocol, Recreation, Role, Secret, Wire};
+use netblt_proto::config::{Config, EmulatedProtocol, Emulation, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::units::Rate;
 use netblt_sim::host::HostOptions;
@@ -18,7 +18,7 @@ const BYTES: u64 = 3_000_000;
 
 /// Over 20 Mbit/s, with so much going wrong in every thousand packets, both ways; `narrow` to few
 /// buffers.
-fn transfer(protocol: Protocol, per_mille: u32, narrow: bool, seed: u64) -> Outcome {
+fn transfer(protocol: EmulatedProtocol, per_mille: u32, narrow: bool, seed: u64) -> Outcome {
     let host = |role| {
         let mut config = Config::new(Wire::Sealed, role);
         config.secret = Some(Secret([7; 32]));
@@ -26,7 +26,7 @@ fn transfer(protocol: Protocol, per_mille: u32, narrow: bool, seed: u64) -> Outc
         (config.buffer_bytes, config.max_outstanding) =
             if narrow { (1 << 16, 4) } else { (1 << 18, 64) };
         let rate = Some(Rate::from_bits_per_second(18_000_000));
-        config.policy = Policy::Recreated(Recreation { rate, ..Recreation::of(protocol) });
+        config.policy = Policy::Emulated(Emulation { rate, ..Emulation::of(protocol) });
         HostOptions::new(config)
     };
     let mut setup = Setup::new(seed, BYTES, host(Role::Sender), host(Role::Receiver));
@@ -48,7 +48,7 @@ fn transfer(protocol: Protocol, per_mille: u32, narrow: bool, seed: u64) -> Outc
 
 #[test]
 fn every_law_brings_everything_over() {
-    for protocol in Protocol::ALL {
+    for protocol in EmulatedProtocol::ALL {
         for (per_mille, narrow) in [(0, false), (1, false), (20, true), (50, false)] {
             for seed in 1..=3 {
                 let outcome = transfer(protocol, per_mille, narrow, seed);
@@ -63,19 +63,19 @@ fn every_law_brings_everything_over() {
 /// On a path that loses nothing each is known by what it does there.
 #[test]
 fn on_a_path_without_faults_each_shows_its_ways() {
-    for protocol in Protocol::ALL {
+    for protocol in EmulatedProtocol::ALL {
         let outcome = transfer(protocol, 0, false, 9);
         let (sent, received) = (outcome.sent(), outcome.received());
         let rate = outcome.goodput().bits_per_second();
         println!("{}: {rate} bit/s, {} again", protocol.name(), sent.data_packets_resent);
         match protocol {
             // It repeats the last packet until it hears that all is here: for a round trip.
-            Protocol::Tsunami | Protocol::Fobs => {
+            EmulatedProtocol::Tsunami | EmulatedProtocol::Fobs => {
                 assert!(sent.data_packets_resent > 20, "{outcome}");
                 assert_eq!(received.data_packets_duplicate, sent.data_packets_resent, "{outcome}");
             }
             // A blast at a rate that fits is one pass.
-            Protocol::Rbudp => assert_eq!(sent.data_packets_resent, 0, "{outcome}"),
+            EmulatedProtocol::Rbudp => assert_eq!(sent.data_packets_resent, 0, "{outcome}"),
             _ => {}
         }
     }

@@ -7,7 +7,7 @@ use netblt_path::forecast::framing::{self, ETHERNET_GAP_BYTES};
 use netblt_path::forecast::{Carrier, Forecast, Framing, Question};
 use netblt_path::rng::Probability;
 use netblt_path::{LinkOptions, QueueLimit};
-use netblt_proto::config::{Config, Pace, Policy, Role, Secret, Wire};
+use netblt_proto::config::{Config, FixedRate, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::rate::burst_in_millis;
 use netblt_proto::units::Rate;
@@ -225,7 +225,7 @@ fn simulate_seed(
         config.max_outstanding = forecast.buffers.count as u32;
         if role == Role::Sender {
             config.policy =
-                Policy::Fixed(Pace::bursts(forecast.burst).expect("it has an interval"));
+                Policy::Fixed(FixedRate::bursts(forecast.burst).expect("it has an interval"));
         }
         HostOptions::new(config)
     };

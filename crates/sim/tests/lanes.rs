@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use netblt_path::rng::{Probability, Rng};
-use netblt_proto::config::{Policy, Protocol, Recreation};
+use netblt_proto::config::{EmulatedProtocol, Emulation, Policy};
 use netblt_proto::units::Rate;
 use netblt_sim::lanes::{Lanes, LanesOutcome};
 
@@ -76,7 +76,7 @@ fn a_lane_that_is_slow_carries_less_and_holds_up_nobody() {
 
 /// What a transfer got of 100 Mbit/s beside a CUBIC, in per cent of both.
 fn beside_cubic(lanes: u8, rtt: Duration) -> u64 {
-    let cubic = Policy::Recreated(Recreation::of(Protocol::Cubic));
+    let cubic = Policy::Emulated(Emulation::of(EmulatedProtocol::Cubic));
     let (beside, buffers) = (vec![cubic], (1 << 16, 128));
     let setup = Lanes::new(lanes, mbit(100), rtt);
     let outcome = run(Lanes { bytes: 150_000_000, beside, buffers, ..setup });

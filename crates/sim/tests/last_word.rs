@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use netblt_path::{Change, LinkOptions, Outage};
-use netblt_proto::api::Reason;
+use netblt_proto::api::CloseReason;
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_sim::check::kind;
 use netblt_sim::host::HostOptions;
@@ -36,7 +36,7 @@ fn a_last_word_that_was_never_said_is_a_fault() {
             })
             .run();
         assert_eq!(outcome.finding, None, "{outcome}");
-        assert_eq!(outcome.sender().closed, Some(Reason::DeathTimer), "{outcome}");
+        assert_eq!(outcome.sender().closed, Some(CloseReason::DeathTimer), "{outcome}");
         assert!(!outcome.is_orphaned() && failed(&outcome), "{outcome}");
     }
 }

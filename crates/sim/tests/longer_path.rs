@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use netblt_path::{Change, LinkOptions, QueueLimit};
-use netblt_proto::config::{Config, Pace, Policy, Role, Secret, Wire};
+use netblt_proto::config::{Config, FixedRate, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::units::Rate;
 use netblt_sim::host::HostOptions;
@@ -34,7 +34,7 @@ fn transfer(wire: Wire, bytes: u64, step: &Step, (fixed, loss): (Option<u64>, u3
         }
         if let Some(megabits) = fixed {
             let rate = Rate::from_bits_per_second(megabits * 1_000_000);
-            config.policy = Policy::Fixed(Pace::rate(rate).expect("a rate"));
+            config.policy = Policy::Fixed(FixedRate::rate(rate).expect("a rate"));
         }
         HostOptions::new(config)
     };

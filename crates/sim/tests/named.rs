@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use netblt_path::rng::Probability;
 use netblt_path::{Change, LinkOptions, Outage, QueueLimit};
-use netblt_proto::api::Reason;
-use netblt_proto::config::{Config, Pace, Policy, Role, Secret, Wire};
+use netblt_proto::api::CloseReason;
+use netblt_proto::config::{Config, FixedRate, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
@@ -293,7 +293,7 @@ fn the_death_timer_ends_both_ends_of_a_dead_path() {
         let outcome = World::new(setup).run();
         assert_eq!(outcome.finding, None);
         let closed = outcome.ends.0.each_ref().map(|end| end.closed.clone());
-        assert_eq!(closed, [const { Some(Reason::DeathTimer) }; 2], "{outcome}");
+        assert_eq!(closed, [const { Some(CloseReason::DeathTimer) }; 2], "{outcome}");
         assert!(outcome.duration < Duration::from_secs(11), "{outcome}");
     }
 }
@@ -392,7 +392,7 @@ fn ends_of_different_versions_tell_each_other() {
     let closed = outcome.ends[Side::Active].closed.clone();
     assert_eq!(
         closed,
-        Some(Reason::Refused(format!("version {} only", sealed::VERSION))),
+        Some(CloseReason::Refused(format!("version {} only", sealed::VERSION))),
         "{outcome}"
     );
 }
@@ -407,7 +407,7 @@ fn two_senders_refuse_each_other() {
             let outcome = World::new(alone(setup)).run();
             let closed = outcome.ends[Side::Active].closed.clone();
             let refused =
-                matches!(&closed, Some(Reason::Refused(why)) if why.contains("both ends"));
+                matches!(&closed, Some(CloseReason::Refused(why)) if why.contains("both ends"));
             assert!(refused, "{outcome}");
         }
     }
@@ -420,7 +420,7 @@ fn nobody_answers_and_nobody_listens() {
         setup.passive.starts_at = Duration::from_secs(500);
         setup.icmp = icmp;
         let outcome = World::new(alone(setup)).run();
-        let expected = Reason::NoAnswer { hint: None, unreachable: icmp };
+        let expected = CloseReason::NoAnswer { hint: None, unreachable: icmp };
         assert_eq!(outcome.ends[Side::Active].closed, Some(expected), "{outcome}");
     }
 }
@@ -437,7 +437,7 @@ fn who_comes_after_the_death_timer_finds_nobody_who_still_calls() {
             World::new(alone(setup)).run()
         };
         let outcome = called(Duration::from_secs(3));
-        let expected = Reason::NoAnswer { hint: None, unreachable: false };
+        let expected = CloseReason::NoAnswer { hint: None, unreachable: false };
         assert_eq!(outcome.ends[Side::Active].closed, Some(expected), "{outcome}");
         succeeded(&called(Duration::from_secs(10)));
     }
@@ -449,8 +449,8 @@ fn a_client_gives_up_and_the_other_one_is_told() {
         let mut setup = world(wire, 16 * MIB);
         setup.quit = Some((side, Duration::from_millis(700)));
         let outcome = World::new(setup).run();
-        assert_eq!(outcome.ends[side].closed, Some(Reason::Quit), "{outcome}");
-        let told = Some(Reason::PeerQuit("the world asked for it".to_owned()));
+        assert_eq!(outcome.ends[side].closed, Some(CloseReason::Quit), "{outcome}");
+        let told = Some(CloseReason::PeerQuit("the world asked for it".to_owned()));
         assert_eq!(outcome.ends[side.other()].closed, told, "{outcome}");
         assert_eq!(outcome.finding, None);
     }
@@ -504,7 +504,7 @@ fn datagrams_may_be_tiny() {
 
 /// A sender that keeps to these.
 fn fixed(burst: Burst) -> Policy {
-    Policy::Fixed(Pace::bursts(burst).expect("it has an interval"))
+    Policy::Fixed(FixedRate::bursts(burst).expect("it has an interval"))
 }
 
 /// A transfer over 100 Mbit/s and 40 ms of round trip, in buffers of 256 KiB, the active end
@@ -569,7 +569,7 @@ fn alone(mut setup: Setup) -> Setup {
 fn hint(setup: Setup) -> String {
     let outcome = World::new(alone(setup)).run();
     match outcome.ends[Side::Active].closed.clone() {
-        Some(Reason::NoAnswer { hint: Some(hint), .. }) => hint,
+        Some(CloseReason::NoAnswer { hint: Some(hint), .. }) => hint,
         other => panic!("{other:?}\n{outcome}"),
     }
 }

@@ -16,10 +16,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use netblt_proto::api::{Datagram, Event, Reception};
+use netblt_proto::api::{Datagram, Event, RecvMeta};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{
-    Authorized, Config, Identity, PublicKey, Role, Secret, StaticKey, Wire,
+    AuthorizedKeys, Config, Identity, PublicKey, Role, Secret, StaticKey, Wire,
 };
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::endpoint::Endpoint;
@@ -97,7 +97,7 @@ fn identities() -> &'static [Identity; 2] {
     static BOTH: OnceLock<[Identity; 2]> = OnceLock::new();
     BOTH.get_or_init(|| {
         let [client, server] = [5, 6].map(|byte| StaticKey::from_bytes([byte; 32]));
-        let (authorized, _) = Authorized::new(server.clone(), &[client.public()]);
+        let (authorized, _) = AuthorizedKeys::new(server.clone(), &[client.public()]);
         let calling = Identity::client(client, server.public()).expect("a key");
         [calling, Identity::server(Arc::new(authorized))]
     })
@@ -204,8 +204,7 @@ impl World {
         if from == adversary() {
             self.books[to].0 += bytes.len();
         }
-        let datagram =
-            Datagram { from, local: None, reception: Reception::default(), bytes: &mut bytes };
+        let datagram = Datagram { from, local: None, meta: RecvMeta::default(), bytes: &mut bytes };
         self.ends[to].handle_datagram(self.now, datagram);
         self.turn(to);
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use netblt_path::rng::Probability;
 use netblt_path::{Change, LinkOptions, QueueLimit};
-use netblt_proto::config::{Config, Pace, Policy, Role, Secret, Wire};
+use netblt_proto::config::{Config, FixedRate, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::time::Instant;
 use netblt_proto::units::Rate;
@@ -236,7 +236,7 @@ fn a_fixed_rate_stays_what_it_is_whatever_the_size() {
     for mtu in [1240, 1500, 9000] {
         let mut setup = world(mtu, 5, false);
         let rate = Rate::from_bits_per_second(16_000_000);
-        setup.active.config.policy = Policy::Fixed(Pace::rate(rate).expect("a rate"));
+        setup.active.config.policy = Policy::Fixed(FixedRate::rate(rate).expect("a rate"));
         change(&mut setup, CHANGES, 1000);
         let outcome = World::new(setup).run();
         verified(&outcome);

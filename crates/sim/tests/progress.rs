@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use netblt_path::{Change, LinkOptions, QueueLimit};
-use netblt_proto::api::{Reason, Standstill};
-use netblt_proto::config::{Config, Pace, Policy, Role, Secret, Wire};
+use netblt_proto::api::{CloseReason, StallKind};
+use netblt_proto::config::{Config, FixedRate, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::time::Instant;
 use netblt_proto::units::Rate;
@@ -57,16 +57,16 @@ fn host(setup: &mut Setup, side: Side) -> &mut HostOptions {
 
 /// That it ended as it should: somebody saw the standstill in time, and told the other.
 #[track_caller]
-fn stood_still(outcome: &Outcome) -> Vec<Standstill> {
+fn stood_still(outcome: &Outcome) -> Vec<StallKind> {
     assert_eq!(outcome.finding, None, "{outcome}");
     let mut seen = Vec::new();
     for end in &outcome.ends.0 {
         match &end.closed {
-            Some(Reason::Stalled(stalled)) => {
-                assert!(stalled.heard > 0 && stalled.tried > 0, "{stalled}\n{outcome}");
+            Some(CloseReason::Stalled(stalled)) => {
+                assert!(stalled.received > 0 && stalled.attempts > 0, "{stalled}\n{outcome}");
                 seen.push(stalled.what);
             }
-            Some(Reason::PeerQuit(why)) => {
+            Some(CloseReason::PeerQuit(why)) => {
                 assert!(why.starts_with("nothing new was stored for"), "{why}\n{outcome}");
             }
             other => panic!("{other:?}\n{outcome}"),
@@ -95,7 +95,7 @@ fn a_path_that_takes_only_small_packets_is_an_end_and_told_as_one() {
                     let outcome = World::new(setup).run();
                     // Who repeats what does not pass says nothing else on `rfc998`.
                     let mute = wire == Wire::Rfc998 && narrow != sends;
-                    let died = |end: &EndReport| end.closed == Some(Reason::DeathTimer);
+                    let died = |end: &EndReport| end.closed == Some(CloseReason::DeathTimer);
                     let dead = mute && outcome.ends.0.iter().any(died);
                     let fine = dead || controls_pass && outcome.is_success();
                     if !fine {
@@ -132,7 +132,7 @@ fn data_that_never_come_of_a_buffer_that_has_begun_are_noticed_by_the_receiver()
             if data && late { Tamper::Drop } else { Tamper::Pass }
         };
         let outcome = World::new(setup).tamper(dumb).run();
-        assert!(stood_still(&outcome).contains(&Standstill::Missing), "{outcome}");
+        assert!(stood_still(&outcome).contains(&StallKind::Missing), "{outcome}");
     }
 }
 
@@ -189,7 +189,7 @@ fn a_fixed_rate_far_above_the_paths_is_only_slow() {
         let mut setup = world(Wire::Rfc998, MIB / 2, sends);
         setup.deadline = Duration::from_secs(2000);
         let burst = Burst { packets: 8, interval: Duration::from_millis(8) };
-        let policy = Policy::Fixed(Pace::bursts(burst).expect("it has an interval"));
+        let policy = Policy::Fixed(FixedRate::bursts(burst).expect("it has an interval"));
         host(&mut setup, sends).config.policy = policy;
         for side in Side::BOTH {
             host(&mut setup, side).config.buffer_bytes = 1 << 19;

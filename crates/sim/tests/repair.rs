@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use netblt_path::rng::Probability;
 use netblt_path::{Change, LinkOptions, QueueLimit};
-use netblt_proto::config::{Config, Pace, Policy, Repair, Role, Secret, Share, Wire};
+use netblt_proto::config::{Config, FecPercent, FecPolicy, FixedRate, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::units::Rate;
 use netblt_sim::check::kind;
@@ -24,14 +24,14 @@ const RTT: Duration = Duration::from_millis(600);
 const DATA_BYTES: u64 = 1424;
 
 /// `bytes` over `mbit` and a satellite, by a sender that is told the rate.
-fn world(seed: u64, bytes: u64, mbit: u64, repair: Repair) -> Setup {
+fn world(seed: u64, bytes: u64, mbit: u64, repair: FecPolicy) -> Setup {
     let host = |role| {
         let mut config = Config::new(Wire::Sealed, role);
         config.secret = Some(Secret([7; 32]));
         config.cipher = Cipher::Aes256Gcm;
         config.datagram_bytes = 1472;
         let rate = Rate::from_bits_per_second(mbit * 1_000_000);
-        config.policy = Policy::Fixed(Pace::rate(rate).expect("a rate"));
+        config.policy = Policy::Fixed(FixedRate::rate(rate).expect("a rate"));
         config.repair = repair;
         HostOptions::new(config)
     };
@@ -69,7 +69,7 @@ fn worlds(seeds: u64) -> u64 {
 }
 
 /// Times over that, in round trips, ascending; packets sent, and of them repairs, in the mean.
-fn runs(bytes: u64, mbit: u64, repair: Repair, seeds: u64) -> (Vec<f64>, f64, f64) {
+fn runs(bytes: u64, mbit: u64, repair: FecPolicy, seeds: u64) -> (Vec<f64>, f64, f64) {
     let seeds: Vec<u64> = (1..=seeds).collect();
     let outcomes = parallel::map(&seeds, 2, |seed| {
         let outcome = World::new(lossy(world(*seed, bytes, mbit, repair), 1)).run();
@@ -92,8 +92,8 @@ fn runs(bytes: u64, mbit: u64, repair: Repair, seeds: u64) -> (Vec<f64>, f64, f6
 #[test]
 fn a_last_loss_costs_no_round_trip() {
     for (bytes, mbit) in [(20_000_000, 100), (2_000_000, 2)] {
-        let (without, plain, _) = runs(bytes, mbit, Repair::Never, worlds(25));
-        let (with, all, repairs) = runs(bytes, mbit, Repair::Auto, worlds(100));
+        let (without, plain, _) = runs(bytes, mbit, FecPolicy::Never, worlds(25));
+        let (with, all, repairs) = runs(bytes, mbit, FecPolicy::Auto, worlds(100));
         let needed = bytes.div_ceil(DATA_BYTES) as f64 / 100.0;
         let share = |packets: f64| packets / needed;
         let at = |over: &[f64], percent: usize| over[over.len() * percent / 100];
@@ -146,7 +146,7 @@ fn repair_packets_of_the_last_round_trip_follow_their_buffers() {
             }
             Tamper::Pass
         };
-        let setup = lossy(world(seed, 20 << 20, 100, Repair::Auto), 1);
+        let setup = lossy(world(seed, 20 << 20, 100, FecPolicy::Auto), 1);
         let outcome = World::new(setup).tamper(tamper).run();
         assert!(outcome.is_success(), "{outcome}");
         let (before, after) = counts.get();
@@ -160,7 +160,7 @@ fn repair_packets_of_the_last_round_trip_follow_their_buffers() {
 fn the_last_packets_of_all_sizes_are_made_again() {
     for bytes in [1, 1000, 1425, 50_000, 3 << 20] {
         let (lost, tamper) = lose(&[kind::DATA, kind::LDATA]);
-        let outcome = World::new(world(1, bytes, 20, Repair::Auto)).tamper(tamper).run();
+        let outcome = World::new(world(1, bytes, 20, FecPolicy::Auto)).tamper(tamper).run();
         let time = time(&outcome).saturating_sub(at_best(bytes, 20));
         assert!(time < RTT * 5 / 4, "{bytes}: {time:?}\n{outcome}");
         let repaired = outcome.received().packets_repaired;
@@ -173,10 +173,10 @@ fn the_last_packets_of_all_sizes_are_made_again() {
 
 #[test]
 fn a_share_follows_every_buffer_and_is_as_large_as_told() {
-    for percent in [1, 5, Share::MAX] {
-        let share = Share::percent(percent).expect("a share");
+    for percent in [1, 5, FecPercent::MAX] {
+        let share = FecPercent::percent(percent).expect("a share");
         let (_, tamper) = lose(&[kind::DATA, kind::LDATA]);
-        let setup = world(1, 8 << 20, 100, Repair::Share(share));
+        let setup = world(1, 8 << 20, 100, FecPolicy::Share(share));
         let outcome = World::new(setup).tamper(tamper).run();
         time(&outcome);
         let sent = outcome.sent();
@@ -199,7 +199,7 @@ fn a_share_follows_every_buffer_and_is_as_large_as_told() {
 fn a_buffer_that_is_granted_anew_is_repaired_anew() {
     for seed in 1..=5 {
         let mut setup =
-            lossy(world(seed, 4 << 20, 20, Repair::Share(Share::percent(10).unwrap())), 1);
+            lossy(world(seed, 4 << 20, 20, FecPolicy::Share(FecPercent::percent(10).unwrap())), 1);
         for link in [&mut setup.there, &mut setup.back] {
             let at = Duration::from_millis(2500);
             link.schedule = vec![Change { at, mtu: Some(1280), ..Change::default() }];
@@ -214,15 +214,15 @@ fn a_buffer_that_is_granted_anew_is_repaired_anew() {
 /// On a path that loses nothing hardly anything is spent, and none where no round trip is saved.
 #[test]
 fn what_saves_nothing_is_not_sent() {
-    let sound = World::new(world(1, 20_000_000, 100, Repair::Auto)).run();
+    let sound = World::new(world(1, 20_000_000, 100, FecPolicy::Auto)).run();
     assert_eq!((time(&sound), sound.sent().repair_packets_sent).1, 0, "{sound}");
-    let mut near = lossy(world(1, 4 << 20, 100, Repair::Auto), 1);
+    let mut near = lossy(world(1, 4 << 20, 100, FecPolicy::Auto), 1);
     for link in [&mut near.there, &mut near.back] {
         link.delay = Duration::from_millis(1);
     }
     let near = World::new(near).run();
     assert_eq!((time(&near), near.sent().repair_packets_sent).1, 0, "{near}");
-    let mut plain = world(1, 1 << 20, 20, Repair::Auto);
+    let mut plain = world(1, 1 << 20, 20, FecPolicy::Auto);
     for host in [&mut plain.active, &mut plain.passive] {
         host.config.wire = Wire::Rfc998;
         host.config.burst = Config::new(Wire::Rfc998, host.config.role).burst;

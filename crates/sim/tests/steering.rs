@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use netblt_path::rng::Probability;
 use netblt_path::{LinkOptions, QueueLimit};
-use netblt_proto::config::{Ceiling, Config, Pace, Policy, Role, Secret, Steering, Wire};
+use netblt_proto::config::{
+    Ceiling, Config, FixedRate, Policy, Role, RuntimeSettings, Secret, Wire,
+};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::units::Rate;
 use netblt_sim::host::HostOptions;
@@ -16,7 +18,8 @@ use netblt_sim::world::World;
 const MIB: u64 = 1 << 20;
 const BOTH: [Wire; 2] = [Wire::Rfc998, Wire::Sealed];
 const DEATH_TIMER: Duration = Duration::from_secs(20);
-const PAUSED: Steering = Steering { policy: None, ceiling: Ceiling::AsTold, paused: true };
+const PAUSED: RuntimeSettings =
+    RuntimeSettings { policy: None, ceiling: Ceiling::Configured, paused: true };
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -26,8 +29,8 @@ fn mbps(n: u64) -> Rate {
     Rate::from_bits_per_second(n * 1_000_000)
 }
 
-fn below(rate: Rate) -> Steering {
-    Steering { ceiling: Ceiling::At(rate), ..Steering::default() }
+fn below(rate: Rate) -> RuntimeSettings {
+    RuntimeSettings { ceiling: Ceiling::At(rate), ..RuntimeSettings::default() }
 }
 
 /// A transfer over 20 Mbit/s and 40 ms from the active end; what is lost, in parts of a million.
@@ -65,7 +68,8 @@ fn a_pause_of_any_length_ends_nothing() {
             for side in Side::BOTH {
                 let mut setup = world(wire, 8 * MIB, loss);
                 let (from, until) = (secs(1), secs(241));
-                setup.steers = vec![(side, from, PAUSED), (side, until, Steering::default())];
+                setup.steers =
+                    vec![(side, from, PAUSED), (side, until, RuntimeSettings::default())];
                 let without = run(world(wire, 8 * MIB, loss)).duration;
                 let outcome = run(setup);
                 let least = until - from + without - secs(2);
@@ -88,8 +92,10 @@ fn a_pause_of_any_length_ends_nothing() {
 #[test]
 fn a_pause_that_the_receiver_does_not_hear_of_is_told_when_it_asks() {
     let mut setup = world(Wire::Sealed, 8 * MIB, 300_000);
-    setup.steers =
-        vec![(Side::Active, secs(2), PAUSED), (Side::Active, secs(122), Steering::default())];
+    setup.steers = vec![
+        (Side::Active, secs(2), PAUSED),
+        (Side::Active, secs(122), RuntimeSettings::default()),
+    ];
     let outcome = run(setup);
     assert!(outcome.duration > secs(122), "{outcome}");
 }
@@ -101,7 +107,11 @@ fn a_ceiling_holds_from_now_on_and_is_lifted_again() {
         // 2 Mbit/s for forty seconds: they carry 10 MB at most, in place of 100.
         setup.steers = vec![
             (Side::Active, secs(2), below(mbps(2))),
-            (Side::Active, secs(42), Steering { ceiling: Ceiling::Lifted, ..below(mbps(1)) }),
+            (
+                Side::Active,
+                secs(42),
+                RuntimeSettings { ceiling: Ceiling::Unlimited, ..below(mbps(1)) },
+            ),
         ];
         let without = run(world(wire, 20 * MIB, 1000)).duration;
         let outcome = run(setup);
@@ -117,7 +127,11 @@ fn a_receiver_slows_its_sender_down_and_lets_it_go_again() {
     let mut setup = world(Wire::Sealed, 20 * MIB, 1000);
     setup.steers = vec![
         (Side::Passive, secs(2), below(mbps(2))),
-        (Side::Passive, secs(42), Steering { ceiling: Ceiling::Lifted, ..below(mbps(1)) }),
+        (
+            Side::Passive,
+            secs(42),
+            RuntimeSettings { ceiling: Ceiling::Unlimited, ..below(mbps(1)) },
+        ),
     ];
     let without = run(world(Wire::Sealed, 20 * MIB, 1000)).duration;
     let outcome = run(setup);
@@ -128,9 +142,9 @@ fn a_receiver_slows_its_sender_down_and_lets_it_go_again() {
 #[test]
 fn a_sender_goes_over_to_another_policy_and_back() {
     let mut setup = world(Wire::Sealed, 40 * MIB, 1000);
-    let fixed = Policy::Fixed(Pace::rate(mbps(4)).expect("a rate"));
+    let fixed = Policy::Fixed(FixedRate::rate(mbps(4)).expect("a rate"));
     let fair = Policy::Fair { ceiling: None };
-    let to = |policy| Steering { policy: Some(policy), ..Steering::default() };
+    let to = |policy| RuntimeSettings { policy: Some(policy), ..RuntimeSettings::default() };
     setup.steers = vec![(Side::Active, secs(5), to(fixed)), (Side::Active, secs(15), to(fair))];
     let without = run(world(Wire::Sealed, 40 * MIB, 1000)).duration;
     let outcome = run(setup);
@@ -183,7 +197,7 @@ fn one_policy_follows_another() {
     let policies = [
         Policy::Background { ceiling: None },
         Policy::Aggressive { ceiling: None },
-        Policy::Fixed(Pace::rate(mbps(15)).expect("a rate")),
+        Policy::Fixed(FixedRate::rate(mbps(15)).expect("a rate")),
         Policy::Background { ceiling: None },
         Policy::Fair { ceiling: None },
     ];
@@ -191,7 +205,7 @@ fn one_policy_follows_another() {
     setup.steers = steered
         .map(|(at, policy)| {
             let policy = Some(policy);
-            (Side::Active, secs(at), Steering { policy, ..Steering::default() })
+            (Side::Active, secs(at), RuntimeSettings { policy, ..RuntimeSettings::default() })
         })
         .collect();
     let without = run(world(Wire::Sealed, 60 * MIB, 1000)).duration;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use netblt_path::scenario;
-use netblt_proto::api::Reason;
+use netblt_proto::api::CloseReason;
 use netblt_sim::coverage::Mark;
 use netblt_sim::outcome::Outcome;
 use netblt_sim::side::Side;
@@ -117,7 +117,7 @@ fn who_was_answered_does_not_give_up() {
 fn who_opens_in_vain_is_told() {
     let outcome = as_it_should_be(1_024_495);
     let closed = &outcome.ends[Side::Passive].closed;
-    assert!(matches!(closed, Some(Reason::PeerQuit(_))), "{outcome}");
+    assert!(matches!(closed, Some(CloseReason::PeerQuit(_))), "{outcome}");
 }
 
 /// A path that took only short packets for a while leaves buffers of thousands of them with holes
@@ -440,7 +440,7 @@ fn who_gives_up_and_gets_the_last_ok_has_finished() {
 #[test]
 fn who_has_everything_has_not_failed() {
     let outcome = as_it_should_be(22_047_084);
-    assert_eq!(outcome.receiver().closed, Some(Reason::Finished), "{outcome}");
+    assert_eq!(outcome.receiver().closed, Some(CloseReason::Finished), "{outcome}");
 }
 
 /// `rfc998`, round trips of 1.9 s that had jittered by half a second and more while it started:

@@ -7,7 +7,7 @@ use netblt_path::rng::Probability;
 use netblt_path::{LinkOptions, QueueLimit};
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
-use netblt_proto::loss_detection::RecoveryLaw;
+use netblt_proto::loss_detection::LossDetection;
 use netblt_proto::units::Rate;
 use netblt_sim::check::kind;
 use netblt_sim::host::HostOptions;
@@ -79,7 +79,7 @@ fn who_names_some_of_what_he_lacks_gets_it() {
     let stranger = |role| {
         let mut config = Config::new(Wire::Rfc998, role);
         config.client.clear();
-        config.recovery = RecoveryLaw::EarlyGaps;
+        config.recovery = LossDetection::EarlyGaps;
         config.datagram_bytes = 1472;
         config.buffer_bytes = 1 << 20;
         HostOptions::new(config)

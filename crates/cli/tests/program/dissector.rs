@@ -198,7 +198,7 @@ fn messages() -> [(ControlSeq, Message); 3] {
 
 fn control() -> Vec<u8> {
     encoded(|out| {
-        let mut writer = rfc998::ControlWriter::new(PORTS, 10, 500, out);
+        let mut writer = rfc998::ControlWriter998::new(PORTS, 10, 500, out);
         for (seq, message) in &messages() {
             assert!(writer.push(*seq, message));
         }

@@ -19,7 +19,7 @@ use netblt::{
     Cancel, Destination, Error, Expected, Observer, Options, Progress, Rendezvous, Selection,
     Source, Summary, Ticket, Warning,
 };
-use netblt_proto::api::Reason;
+use netblt_proto::api::CloseReason;
 use netblt_proto::config::Secret;
 
 use crate::cp::existing::{self, ExistingFiles, ExistingPolicy};
@@ -399,7 +399,7 @@ impl Agent {
         result.map_err(|error| {
             let echo = matches!(
                 error,
-                Error::Interrupted | Error::Ended(Reason::PeerQuit(_)) | Error::Connect { .. }
+                Error::Interrupted | Error::Ended(CloseReason::PeerQuit(_)) | Error::Connect { .. }
             );
             Failed { failure: Failure::transfer(&error, sending), echo }
         })

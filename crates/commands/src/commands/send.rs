@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use netblt::{Cancel, Options, Repair, Selection, Source, Summary};
-use netblt_proto::config::{Pace, Policy, Protocol, Recreation, Role};
+use netblt::{Cancel, FecPolicy, Options, Selection, Source, Summary};
+use netblt_proto::config::{EmulatedProtocol, Emulation, FixedRate, Policy, Role};
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 use serde::{Deserialize, Serialize};
@@ -69,7 +69,7 @@ pub(crate) struct Args {
     /// count as data for every limit.
     #[arg(long = "fec", value_name = "WHEN", value_parser = args::repair)]
     #[arg(conflicts_with = "protocol")]
-    repair: Option<Repair>,
+    repair: Option<FecPolicy>,
     /// How the rate is chosen
     #[arg(long, value_name = "POLICY", value_enum, default_value_t = PolicyName::Fair)]
     policy: PolicyName,
@@ -157,22 +157,22 @@ impl ProtocolName {
             return Err(Failure::usage("--protocol is for --wire sealed"));
         }
         let protocol = match self {
-            Self::Sabul => Protocol::Sabul,
-            Self::Tsunami => Protocol::Tsunami,
-            Self::Fobs => Protocol::Fobs,
-            Self::Rbudp => Protocol::Rbudp,
-            Self::Udt => Protocol::Udt,
-            Self::Reno => Protocol::Reno,
-            Self::RenoDelayed => Protocol::RenoDelayed,
-            Self::Cubic => Protocol::Cubic,
-            Self::Highspeed => Protocol::HighSpeed,
-            Self::Scalable => Protocol::Scalable,
-            Self::Bbr => Protocol::Bbr,
+            Self::Sabul => EmulatedProtocol::Sabul,
+            Self::Tsunami => EmulatedProtocol::Tsunami,
+            Self::Fobs => EmulatedProtocol::Fobs,
+            Self::Rbudp => EmulatedProtocol::Rbudp,
+            Self::Udt => EmulatedProtocol::Udt,
+            Self::Reno => EmulatedProtocol::Reno,
+            Self::RenoDelayed => EmulatedProtocol::RenoDelayed,
+            Self::Cubic => EmulatedProtocol::Cubic,
+            Self::Highspeed => EmulatedProtocol::HighSpeed,
+            Self::Scalable => EmulatedProtocol::Scalable,
+            Self::Bbr => EmulatedProtocol::Bbr,
         };
-        if protocol == Protocol::Rbudp && rate.is_none() {
+        if protocol == EmulatedProtocol::Rbudp && rate.is_none() {
             return Err(Failure::usage("--protocol rbudp needs a rate, which it keeps"));
         }
-        Ok(Policy::Recreated(Recreation { rate, ..Recreation::of(protocol) }))
+        Ok(Policy::Emulated(Emulation { rate, ..Emulation::of(protocol) }))
     }
 }
 
@@ -306,8 +306,8 @@ fn fixed_speed(args: &Args) -> Result<Option<String>, Failure> {
 }
 
 /// The pace of a fixed sender: burst values if they were given, else the rate.
-pub(super) fn pace(rate: Option<Rate>, burst: Option<Burst>) -> Result<Pace, Failure> {
-    let pace = burst.map_or_else(|| Pace::rate(rate?), Pace::bursts);
+pub(super) fn pace(rate: Option<Rate>, burst: Option<Burst>) -> Result<FixedRate, Failure> {
+    let pace = burst.map_or_else(|| FixedRate::rate(rate?), FixedRate::bursts);
     pace.ok_or_else(|| Failure::usage(PACELESS))
 }
 

@@ -89,5 +89,5 @@ pub(crate) fn few<'a>(mut names: impl Iterator<Item = std::borrow::Cow<'a, str>>
 
 /// Whether the policy can be left, or taken up, on the way.
 fn may_change(policy: Policy) -> bool {
-    !matches!(policy, Policy::Recreated(_))
+    !matches!(policy, Policy::Emulated(_))
 }

@@ -7,7 +7,7 @@ use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use netblt::{Ceiling, Control, Options, Pace, Policy, Progress, Rate, Wire};
+use netblt::{Ceiling, Control, FixedRate, Options, Policy, Progress, Rate, Wire};
 use netblt_proto::config::Role;
 
 use super::{RateChange, Reply, Request, State, may_change, socket_dir};
@@ -111,7 +111,7 @@ impl ControlledTransfer {
                 return Err("it follows another protocol's rules, which cannot be left");
             }
             Some((_, Some(policy))) => Some(policy),
-            Some((_, None)) => match rate.and_then(Pace::rate) {
+            Some((_, None)) => match rate.and_then(FixedRate::rate) {
                 Some(pace) => Some(Policy::Fixed(pace)),
                 None => return Err("--policy fixed needs --rate <RATE>"),
             },
@@ -135,8 +135,8 @@ impl ControlledTransfer {
         let steering = self.control.steering();
         let policy = steering.policy.unwrap_or(self.policy);
         let ceiling = match steering.ceiling {
-            Ceiling::AsTold => policy.ceiling(),
-            Ceiling::Lifted => None,
+            Ceiling::Configured => policy.ceiling(),
+            Ceiling::Unlimited => None,
             Ceiling::At(rate) => Some(rate),
         };
         // A receiver's ceiling at the start was agreed on: it can only be lowered.

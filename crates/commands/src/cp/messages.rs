@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use netblt::{Extras, Lanes, LimitedBy, Options, Progress, Repair, Share, Summary};
+use netblt::{Extras, FecPercent, FecPolicy, Lanes, LimitedBy, Options, Progress, Summary};
 use netblt_proto::units::Rate;
 use serde::{Deserialize, Serialize};
 
@@ -107,8 +107,10 @@ impl StartRequest {
         options.verify = self.verify;
         options.path_cache = !self.no_path_cache;
         options.repair = match self.repair {
-            None => Repair::Auto,
-            Some(percent) => Share::percent(percent).map_or(Repair::Never, Repair::Share),
+            None => FecPolicy::Auto,
+            Some(percent) => {
+                FecPercent::percent(percent).map_or(FecPolicy::Never, FecPolicy::Share)
+            }
         };
         options.lanes = match self.lanes {
             None => Lanes::default(),
@@ -124,11 +126,11 @@ impl StartRequest {
 }
 
 /// The value of [`StartRequest::repair`].
-pub(crate) fn repair_percent(repair: Repair) -> Option<u8> {
+pub(crate) fn repair_percent(repair: FecPolicy) -> Option<u8> {
     match repair {
-        Repair::Auto => None,
-        Repair::Never => Some(0),
-        Repair::Share(share) => Some(share.as_percent()),
+        FecPolicy::Auto => None,
+        FecPolicy::Never => Some(0),
+        FecPolicy::Share(share) => Some(share.as_percent()),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use netblt::{Lanes, Options, Repair};
+use netblt::{FecPolicy, Lanes, Options};
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 use netblt_proto::units::Rate;
 
@@ -55,7 +55,7 @@ pub(crate) struct CopyArgs {
     ///
     /// See `netblt send --help`.
     #[arg(long = "fec", value_name = "WHEN", value_parser = args::repair)]
-    pub(crate) repair: Option<Repair>,
+    pub(crate) repair: Option<FecPolicy>,
     #[command(flatten)]
     pub(crate) choice: SelectionArgs,
     /// Leave files alone that exist at the destination; they are not sent

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use netblt::{Carried, Family, Lanes, Options, Pace, Policy, Rate};
+use netblt::{Carried, Family, FixedRate, Lanes, Options, Policy, Rate};
 use socket2::SockRef;
 
 use crate::cp::framing::{FrameWriter, HEAD, MAX_DATAGRAM, datagram_head};
@@ -44,7 +44,7 @@ fn settle(options: &mut Options, carried: Carried) {
     options.lanes = Lanes::Most(1);
     let most = Rate::from_bytes_per_second(BYTES_A_SECOND);
     let rate = options.policy.ceiling().map_or(most, |ceiling| ceiling.min(most));
-    if let Some(pace) = Pace::rate(rate) {
+    if let Some(pace) = FixedRate::rate(rate) {
         options.policy = Policy::Fixed(pace);
     }
 }
@@ -133,7 +133,7 @@ mod tests {
             Policy::Fixed(pace) => pace,
             other => panic!("{other:?}"),
         };
-        let pace = |bytes| Pace::rate(Rate::from_bytes_per_second(bytes)).expect("a pace");
+        let pace = |bytes| FixedRate::rate(Rate::from_bytes_per_second(bytes)).expect("a pace");
         assert_eq!(rate(&options), pace(BYTES_A_SECOND));
         for (asked, given) in [(1_000_000, 1_000_000), (u64::MAX / 8, BYTES_A_SECOND)] {
             let ceiling = Some(Rate::from_bytes_per_second(asked));

@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 use netblt::{PublicKey, StaticKey};
 use netblt_proto::config::Role;
 use netblt_proto::crypto::aead::{Cipher, OpeningKeys, SealingKeys};
-use netblt_proto::crypto::noise::{Initiator, Means};
-use netblt_proto::crypto::static_pairing::Bond;
+use netblt_proto::crypto::noise::{HandshakeAuth, Initiator};
+use netblt_proto::crypto::static_pairing::StaticPairing;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use netblt_proto::wire::packet::{
     Burst, DataHeader, Go, Have, Keepalive, Message, Mode, Parameters,
 };
-use netblt_proto::wire::sealed::{self, ControlWriter, DATA_HEADER_BYTES, Header, Kind, Offer};
+use netblt_proto::wire::sealed::{
+    self, ControlWriter, DATA_HEADER_BYTES, HandshakePayload, Header, Kind,
+};
 
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -46,7 +48,7 @@ pub(crate) struct Rogue {
 }
 
 /// An offer such as an honest client makes.
-pub(crate) fn plain(role: Role, client: &str) -> Offer {
+pub(crate) fn plain(role: Role, client: &str) -> HandshakePayload {
     let mode = if role == Role::Sender { Mode::Write } else { Mode::Read };
     let parameters = Parameters {
         uid: 1,
@@ -60,12 +62,12 @@ pub(crate) fn plain(role: Role, client: &str) -> Offer {
         max_outstanding: 64,
         client: client.to_owned(),
     };
-    Offer { parameters, ciphers: 3, table_bytes: 8192 }
+    HandshakePayload { parameters, ciphers: 3, table_bytes: 8192 }
 }
 
 impl Rogue {
     /// Opens with this offer, and confirms.
-    pub(crate) fn open(target: &Target, offer: &Offer) -> Result<Self, Failed> {
+    pub(crate) fn open(target: &Target, offer: &HandshakePayload) -> Result<Self, Failed> {
         let any = if target.address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
         let socket = UdpSocket::bind(any)?;
         socket.connect(target.address)?;
@@ -73,12 +75,12 @@ impl Rogue {
         getrandom::fill(&mut random).map_err(io::Error::other)?;
         let (entropy, ids) = random.split_first_chunk::<32>().ok_or("too few random bytes")?;
         let id = u32::from_be_bytes(*ids.first_chunk().ok_or("too few random bytes")?) | 1;
-        let bond = Bond::with_server(&target.own, target.server)?;
+        let bond = StaticPairing::with_server(&target.own, target.server)?;
         let clear = sealed::key_open_clear(id, id);
         let prologue = [b"netblt 9", &clear[..], &bond.id().0].concat();
         let mut payload = Vec::new();
         sealed::encode_offer(offer, &mut payload);
-        let means = Means::Keys { own: &target.own, peer: target.server };
+        let means = HandshakeAuth::Keys { own: &target.own, peer: target.server };
         let (mut initiator, noise) = Initiator::start(means, &prologue, *entropy, &payload)?;
         let mac = bond.mac_key();
         let mut open = sealed::build_open(&clear, Some(bond.id()), &noise, |p| mac.mac(p));

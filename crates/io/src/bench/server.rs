@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use netblt_proto::api::{Event, Reason};
+use netblt_proto::api::{CloseReason, Event};
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
@@ -95,7 +95,7 @@ pub fn serve(
         raw_ip,
         ..Bind::default()
     })?;
-    let config = Config { any_role: true, ..config(options, Role::Receiver, None) };
+    let config = Config { accept_any_role: true, ..config(options, Role::Receiver, None) };
     let v6 = socket.local().is_ipv6();
     let known = (options.wire == Wire::Sealed).then(|| secret.clone());
     let config = for_peer(&config, options, known, v6);
@@ -212,7 +212,7 @@ impl BenchApp<'_> {
         self.memory = self.memory - before + test.memory();
     }
 
-    fn close(&mut self, now: Instant, key: ConnectionKey, reason: Reason, end: &Endpoint) {
+    fn close(&mut self, now: Instant, key: ConnectionKey, reason: CloseReason, end: &Endpoint) {
         let Some(mut test) = self.tests.remove(&key) else { return };
         self.memory -= test.memory();
         let result = match test.traffic.done(&reason) {

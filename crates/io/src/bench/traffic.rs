@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use netblt_proto::api::{Event, Reason};
+use netblt_proto::api::{CloseReason, Event};
 use netblt_proto::buffer::Buffer;
-use netblt_proto::buffer_autotuning::Need;
+use netblt_proto::buffer_autotuning::BufferAutotuner;
 use netblt_proto::config::{Role, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::limits::DEFAULT_DATAGRAM_BYTES;
@@ -79,7 +79,7 @@ struct BufferCount {
     made: u32,
     /// How many its path has use of, as far as is known.
     wanted: u32,
-    need: Need,
+    need: BufferAutotuner,
     /// Never more than were agreed on, never 0.
     limit: u32,
     agreed: u32,
@@ -91,7 +91,7 @@ impl BufferCount {
     /// At most as many as were agreed on, and so many at first.
     fn new(parameters: &Parameters, at_first: u32) -> Self {
         let agreed = parameters.max_outstanding.max(1);
-        let need = Need::new(parameters.buffer_bytes);
+        let need = BufferAutotuner::new(parameters.buffer_bytes);
         Self { made: 0, wanted: at_first, need, limit: agreed, agreed, lacking: false }
     }
 
@@ -248,11 +248,11 @@ impl Traffic {
 
     /// The result, if the connection ended regularly: with this `reason`, or after a verdict. An
     /// error if the received content is wrong.
-    pub(super) fn done(&mut self, reason: &Reason) -> Option<Result<TestDone, Error>> {
+    pub(super) fn done(&mut self, reason: &CloseReason) -> Option<Result<TestDone, Error>> {
         match self {
             Self::TrafficSource(source) => {
                 let verdict = source.verdict.take();
-                if *reason != Reason::Finished && verdict.is_none() {
+                if *reason != CloseReason::Finished && verdict.is_none() {
                     return None;
                 }
                 let bytes = source.supplied_bytes;
@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn without_memory_for_more_a_connection_keeps_the_buffers_it_has() {
-        let (agreed, need) = (8, Need::new(1000));
+        let (agreed, need) = (8, BufferAutotuner::new(1000));
         let none = BufferCount { made: 0, wanted: 5, need, limit: agreed, agreed, lacking: false };
         let mut pool = none;
         assert!(pool.make(1000).is_some() && pool.make(1000).is_some());

@@ -13,7 +13,7 @@ use crate::disk::sparse;
 use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,
 };
-use netblt_proto::content::{FileRange, Piece};
+use netblt_proto::content::{DataRun, FileRange};
 
 /// Smallest extent that can be a subtree: BLAKE3's chunk.
 const MIN_EXTENT_BYTES: u64 = blake3::CHUNK_LEN as u64;
@@ -101,7 +101,7 @@ impl Subtrees {
     pub(crate) fn add_pieces(
         &mut self,
         (offset, len): (u64, usize),
-        pieces: Option<&[Piece]>,
+        pieces: Option<&[DataRun]>,
         data: &[u8],
         last: bool,
     ) -> Result<(), &'static str> {

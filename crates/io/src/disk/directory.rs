@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use netblt_proto::buffer::Buffer;
-use netblt_proto::content::{Attributes, Extent, Kind, More, check_name, parse_image};
+use netblt_proto::content::{Attributes, Extent, ExtraAttributes, Kind, check_name, parse_image};
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
@@ -95,7 +95,7 @@ struct Incoming {
     /// Why it cannot have its name here, if it cannot.
     refused: Option<Box<str>>,
     /// The requested extra attributes, until they are set.
-    more: Option<Box<More>>,
+    more: Option<Box<ExtraAttributes>>,
     /// The sender's digest, with its last extent.
     claimed: Option<[u8; 32]>,
     /// Its length and digest, once it is complete.

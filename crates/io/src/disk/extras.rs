@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use netblt_proto::content::{More, Owner};
+use netblt_proto::content::{ExtraAttributes, Owner};
 use nix::unistd::{Group, User};
 use rustix::io::Errno;
 
@@ -31,13 +31,13 @@ fn is_wanted(wanted: Extras, name: &[u8]) -> bool {
 }
 
 /// The requested ones of a sender's attributes.
-pub(crate) fn asked_for(wanted: Extras, more: &More) -> Option<Box<More>> {
+pub(crate) fn asked_for(wanted: Extras, more: &ExtraAttributes) -> Option<Box<ExtraAttributes>> {
     if more.is_empty() || wanted == Extras::default() {
         return None;
     }
     let owner = more.owner.clone().filter(|_| wanted.owner);
     let xattrs = more.xattrs.iter().filter(|(name, _)| is_wanted(wanted, name)).cloned().collect();
-    let more = More { owner, xattrs };
+    let more = ExtraAttributes { owner, xattrs };
     (!more.is_empty()).then(|| Box::new(more))
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn read(
     file: BorrowedFd<'_>,
     room: usize,
 ) -> (Attributes, Option<String>) {
-    let (mut more, mut why) = (More::default(), None);
+    let (mut more, mut why) = (ExtraAttributes::default(), None);
     if !(wanted.xattrs || wanted.acls) {
         return (more.xattrs, why);
     }
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn attributes_that_are_not_requested_or_never_allowed_are_ignored() {
         let xattr = |name: &[u8]| (name.to_vec(), b"value".to_vec());
-        let hostile = More {
+        let hostile = ExtraAttributes {
             owner: Some(Owner::default()),
             xattrs: [
                 &b"user.mine"[..],

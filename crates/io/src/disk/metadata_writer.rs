@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use netblt_proto::content::{More, Owner};
+use netblt_proto::content::{ExtraAttributes, Owner};
 use nix::unistd::{Group, User};
 use rustix::fs::{AtFlags, Gid, Uid};
 use rustix::io::Errno;
@@ -84,7 +84,12 @@ impl MetadataWriter {
 
     /// The attributes to set before permissions: a file that may not be written gets no attributes,
     /// and a new owner clears bits.
-    pub(crate) fn before_mode(&mut self, file: BorrowedFd<'_>, more: &More, name: &[u8]) {
+    pub(crate) fn before_mode(
+        &mut self,
+        file: BorrowedFd<'_>,
+        more: &ExtraAttributes,
+        name: &[u8],
+    ) {
         for (attribute, value) in more.xattrs.iter().filter(|(a, _)| a.starts_with(USER)) {
             if let Err(error) = set(file, attribute, value) {
                 Unset::add(&mut self.unset.xattrs, name, error);
@@ -96,7 +101,7 @@ impl MetadataWriter {
     }
 
     /// The attributes to set after permissions, which change them.
-    pub(crate) fn after_mode(&mut self, file: BorrowedFd<'_>, more: &More, name: &[u8]) {
+    pub(crate) fn after_mode(&mut self, file: BorrowedFd<'_>, more: &ExtraAttributes, name: &[u8]) {
         for (attribute, value) in more.xattrs.iter().filter(|(a, _)| ACLS.contains(&&a[..])) {
             if let Err(error) = set(file, attribute, value) {
                 Unset::add(&mut self.unset.acls, name, error);
@@ -109,7 +114,7 @@ impl MetadataWriter {
         &mut self,
         directory: impl AsFd,
         leaf: &str,
-        more: &More,
+        more: &ExtraAttributes,
         name: &[u8],
     ) {
         let Some(owner) = &more.owner else { return };
@@ -189,7 +194,7 @@ mod tests {
         let mut metadata = MetadataWriter::default();
         // No file can be given to this number.
         let owner = Owner { uid: UNCHANGED, gid: 0, ..Owner::default() };
-        let more = More { owner: Some(owner), xattrs: Vec::new() };
+        let more = ExtraAttributes { owner: Some(owner), xattrs: Vec::new() };
         for name in [&b"a"[..], b"b", b"c"] {
             metadata.before_mode(file.as_fd(), &more, name);
         }

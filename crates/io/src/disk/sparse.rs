@@ -7,7 +7,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt as _;
 
 use blake3::hazmat::HasherExt as _;
-use netblt_proto::content::{Extent, FileRange, Piece};
+use netblt_proto::content::{DataRun, Extent, FileRange};
 
 /// Zeros, to hash and to write.
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
@@ -19,7 +19,7 @@ pub(crate) const MAX_PIECES_BYTES: usize = 2 + 8 * MAX_PIECES;
 
 /// The pieces of data in `len` bytes of a file from `offset` on; `None` if there are no holes among
 /// them, or the file system does not report any.
-pub(crate) fn pieces(file: &File, offset: u64, len: usize) -> Option<Vec<Piece>> {
+pub(crate) fn pieces(file: &File, offset: u64, len: usize) -> Option<Vec<DataRun>> {
     let end = offset.saturating_add(len as u64);
     let (mut pieces, mut at) = (Vec::new(), offset);
     while at < end {
@@ -31,7 +31,7 @@ pub(crate) fn pieces(file: &File, offset: u64, len: usize) -> Option<Vec<Piece>>
         let hole = next_hole(file, data).ok()?.min(end);
         let piece = (u32::try_from(data - offset), u32::try_from(hole.checked_sub(data)?));
         let (Ok(from), Ok(bytes @ 1..)) = piece else { return None };
-        pieces.push(Piece { from, bytes });
+        pieces.push(DataRun { from, bytes });
         at = hole;
     }
     let all: usize = pieces.iter().map(|piece| piece.bytes as usize).sum();
@@ -80,7 +80,7 @@ fn next_hole(_: &File, _: u64) -> io::Result<u64> {
 pub(crate) fn hash(
     hasher: &mut blake3::Hasher,
     length: usize,
-    pieces: Option<&[Piece]>,
+    pieces: Option<&[DataRun]>,
     data: &[u8],
 ) {
     let done: Result<(), Infallible> = parts(length, pieces, data, |part| {
@@ -93,7 +93,7 @@ pub(crate) fn hash(
 /// Hands over an extent in its order, zeros among it.
 pub(crate) fn parts<E>(
     length: usize,
-    pieces: Option<&[Piece]>,
+    pieces: Option<&[DataRun]>,
     data: &[u8],
     mut take: impl FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
@@ -158,7 +158,7 @@ pub(crate) struct Span<'a> {
     /// Bytes in it, holes included.
     pub(crate) length: u32,
     /// The pieces with data, if there are holes.
-    pub(crate) pieces: Option<&'a [Piece]>,
+    pub(crate) pieces: Option<&'a [DataRun]>,
 }
 
 impl<'a> From<&'a Extent> for Span<'a> {
@@ -221,7 +221,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     fn extent(offset: u64, length: u32, pieces: &[(u32, u32)]) -> Extent {
-        let piece = |(from, bytes): &(u32, u32)| Piece { from: *from, bytes: *bytes };
+        let piece = |(from, bytes): &(u32, u32)| DataRun { from: *from, bytes: *bytes };
         let pieces = Some(pieces.iter().map(piece).collect());
         let (kind, attributes) = (Kind::File, None);
         Extent { file: 0, offset, length, kind, pieces, attributes, digest: None }

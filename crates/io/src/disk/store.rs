@@ -21,7 +21,7 @@ use std::sync::Arc;
 use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use netblt_proto::content::{Attributes, Extent, FileRange, More};
+use netblt_proto::content::{Attributes, Extent, ExtraAttributes, FileRange};
 
 use crate::disk::attributes::{FileTimes, Kept, apply, apply_to_link};
 use crate::disk::commit_latch::CommitLatch;
@@ -58,7 +58,7 @@ pub(crate) struct Store {
     pub(crate) keep_times: bool,
     /// The requested attributes beyond modes and times, and those of directories that are to come.
     pub(crate) extras: Extras,
-    pub(crate) directories: HashMap<NameId, Box<More>>,
+    pub(crate) directories: HashMap<NameId, Box<ExtraAttributes>>,
     metadata: RefCell<MetadataWriter>,
     /// Files are compared by reading the disk itself, if that is possible.
     pub(crate) reads_back: bool,
@@ -338,7 +338,7 @@ impl Store {
         extent: &Extent,
         bytes: &[u8],
         attributes: &Attributes,
-        more: Option<&More>,
+        more: Option<&ExtraAttributes>,
     ) -> Result<(), Error> {
         let times = FileTimes::from(attributes);
         let created = match more {
@@ -383,7 +383,7 @@ impl Store {
         number: u64,
         target: &[u8],
         times: FileTimes,
-        (name, more): (&[u8], Option<&More>),
+        (name, more): (&[u8], Option<&ExtraAttributes>),
     ) -> Result<(), Error> {
         let made =
             self.make_at(number, |place, slot| rustix::fs::symlinkat(os(target), place, slot));
@@ -508,7 +508,7 @@ impl Store {
         &mut self,
         number: u64,
         times: FileTimes,
-        (name, more): (&[u8], Option<&More>),
+        (name, more): (&[u8], Option<&ExtraAttributes>),
     ) -> Result<(), Error> {
         let file = self.temporary(number).and_then(|file| file.try_clone());
         let attributes = (times, self.kept(number));
@@ -689,7 +689,7 @@ impl Store {
         file: BorrowedFd<'_>,
         name: &[u8],
         (times, kept): (FileTimes, Kept),
-        more: Option<&More>,
+        more: Option<&ExtraAttributes>,
     ) -> io::Result<()> {
         // The join of the ranges sets the file's attributes.
         if self.range.is_some() {

@@ -1,6 +1,6 @@
 //! Trust on first use: the known key of a server, or the one that it offers the first time.
 
-use netblt_proto::api::Reason;
+use netblt_proto::api::CloseReason;
 use netblt_proto::config::{Identity, PublicKey, StaticKey};
 
 use super::known::KnownServers;
@@ -47,8 +47,10 @@ pub fn explain(
     known: &KnownServers,
     ask: impl FnOnce() -> Result<PublicKey, Error>,
 ) -> Error {
-    let unproved =
-        matches!(&error, Error::Connect { reason: Reason::NoAnswer { hint: Some(_), .. }, .. });
+    let unproved = matches!(
+        &error,
+        Error::Connect { reason: CloseReason::NoAnswer { hint: Some(_), .. }, .. }
+    );
     let offered = if unproved { ask().ok() } else { None };
     match offered.map(|key| known.judge(server, key)) {
         Some(Err(changed)) => changed,
@@ -87,7 +89,7 @@ mod tests {
         let failed = |hint: Option<&str>| Error::Connect {
             peer: "host:1".to_owned(),
             wire: Wire::Sealed,
-            reason: Reason::NoAnswer { hint: hint.map(str::to_owned), unreachable: false },
+            reason: CloseReason::NoAnswer { hint: hint.map(str::to_owned), unreachable: false },
         };
         let changed = explain(failed(Some("no")), "host:1", &known, || Ok(key(2)));
         assert!(matches!(changed, Error::ServerKey { .. }), "{changed:?}");

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use netblt_proto::api::{Datagram, Event, Transmit};
-use netblt_proto::config::Authorized;
+use netblt_proto::config::AuthorizedKeys;
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
 use netblt_proto::trace::TraceEvent;
@@ -71,7 +71,7 @@ pub trait Connections {
     fn wake(&mut self, key: Self::Key);
 
     /// From now on these keys may open connections. Open connections stay.
-    fn authorize(&mut self, authorized: Arc<Authorized>) {
+    fn authorize(&mut self, authorized: Arc<AuthorizedKeys>) {
         let _ = authorized;
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use netblt_proto::api::{Datagram, Reason, Reception};
+use netblt_proto::api::{CloseReason, Datagram, RecvMeta};
 
 /// Room of a waiting datagram beside its bytes.
 const BESIDE: usize = 128;
@@ -20,7 +20,7 @@ struct QueuedDatagram {
     at: Instant,
     from: SocketAddr,
     local: Option<IpAddr>,
-    reception: Reception,
+    meta: RecvMeta,
     len: usize,
 }
 
@@ -42,11 +42,11 @@ impl Batch {
     /// Hands on each, as if it came now after it had waited.
     pub(crate) fn for_each(&mut self, mut each: impl FnMut(Datagram<'_>)) {
         let mut rest = &mut self.bytes[..];
-        for QueuedDatagram { at, from, local, reception, len } in self.arrived.drain(..) {
+        for QueuedDatagram { at, from, local, meta, len } in self.arrived.drain(..) {
             let Some((bytes, behind)) = rest.split_at_mut_checked(len) else { return };
             rest = behind;
-            let reception = Reception { age: reception.age + at.elapsed(), ..reception };
-            each(Datagram { from, local, reception, bytes });
+            let meta = RecvMeta { age: meta.age + at.elapsed(), ..meta };
+            each(Datagram { from, local, meta, bytes });
         }
     }
 
@@ -56,7 +56,7 @@ impl Batch {
             at: Instant::now(),
             from: datagram.from,
             local: datagram.local,
-            reception: datagram.reception,
+            meta: datagram.meta,
             len: datagram.bytes.len(),
         });
     }
@@ -85,7 +85,7 @@ struct QueueState<E> {
     batch: Batch,
     errors: Vec<E>,
     /// No answer will ever come, for this reason.
-    closed: Option<Reason>,
+    closed: Option<CloseReason>,
 }
 
 impl<E> Default for QueueState<E> {
@@ -134,7 +134,7 @@ impl<E: Copy> DemuxQueue<E> {
     }
 
     /// The stem is closed. If the peer has not answered on the branch, it never will.
-    pub(crate) fn close(&self, reason: &Reason) {
+    pub(crate) fn close(&self, reason: &CloseReason) {
         if !self.confirmed.load(Ordering::SeqCst) {
             lock(&self.waiting).closed = Some(reason.clone());
             (self.wake)();
@@ -143,7 +143,7 @@ impl<E: Copy> DemuxQueue<E> {
 
     /// Moves all that waits into `batch`, which is emptied first, and returns the ICMP errors.
     /// Fails with the reason if no answer will ever come.
-    pub(crate) fn take(&self, batch: &mut Batch) -> Result<Vec<E>, Reason> {
+    pub(crate) fn take(&self, batch: &mut Batch) -> Result<Vec<E>, CloseReason> {
         batch.clear();
         let mut waiting = lock(&self.waiting);
         match &waiting.closed {
@@ -175,8 +175,8 @@ mod tests {
         let queue: DemuxQueue<u8> = DemuxQueue::new(2 * (BESIDE + 10), wake);
         let from = SocketAddr::from(([127, 0, 0, 1], 7));
         let put = |text: &[u8]| {
-            let (bytes, reception) = (&mut text.to_vec()[..], Reception::default());
-            queue.put(&Datagram { from, local: None, reception, bytes });
+            let (bytes, meta) = (&mut text.to_vec()[..], RecvMeta::default());
+            queue.put(&Datagram { from, local: None, meta, bytes });
         };
         let take = |batch: &mut Batch| {
             let errors = queue.take(batch).expect("it is open");
@@ -196,8 +196,8 @@ mod tests {
         put(b"second");
         assert_eq!(take(&mut batch), (vec![b"second".to_vec()], Vec::new()));
         assert_eq!(woken.load(Ordering::Relaxed), 4);
-        queue.close(&Reason::Quit);
-        assert_eq!(queue.take(&mut batch).expect_err("the stem is closed"), Reason::Quit);
+        queue.close(&CloseReason::Quit);
+        assert_eq!(queue.take(&mut batch).expect_err("the stem is closed"), CloseReason::Quit);
         assert_eq!(batch.len(), 0);
     }
 }

@@ -14,7 +14,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use netblt_proto::api::{Datagram, Event, Reason, Transmit};
+use netblt_proto::api::{CloseReason, Datagram, Event, Transmit};
 use netblt_proto::config::Config;
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::{Instant, earliest};
@@ -61,7 +61,7 @@ pub struct Dialer {
     events: VecDeque<Event>,
     /// The application is to be called.
     roused: bool,
-    lost: Vec<(SocketAddr, Reason)>,
+    lost: Vec<(SocketAddr, CloseReason)>,
     /// The configuration of an end that listens.
     waits: Option<Config>,
     /// For a branch of a shared connection.
@@ -189,21 +189,21 @@ impl Dialer {
     }
 
     /// The most informative reason.
-    fn best_reason(&self) -> Reason {
-        let weight = |reason: &Reason| match reason {
-            Reason::Refused(_) | Reason::PeerQuit(_) | Reason::PeerAborted(_) => 4,
-            Reason::Violation(_) => 3,
-            Reason::NoAnswer { hint: Some(_), .. } => 2,
-            Reason::NoAnswer { hint: None, unreachable: true }
-            | Reason::Unreachable
-            | Reason::Forgotten => 1,
+    fn best_reason(&self) -> CloseReason {
+        let weight = |reason: &CloseReason| match reason {
+            CloseReason::Refused(_) | CloseReason::PeerQuit(_) | CloseReason::PeerAborted(_) => 4,
+            CloseReason::Violation(_) => 3,
+            CloseReason::NoAnswer { hint: Some(_), .. } => 2,
+            CloseReason::NoAnswer { hint: None, unreachable: true }
+            | CloseReason::Unreachable
+            | CloseReason::Forgotten => 1,
             _ => 0,
         };
         let reasons = self.lost.iter().map(|(_, reason)| reason);
         reasons
             .max_by_key(|reason| weight(reason))
             .cloned()
-            .unwrap_or(Reason::NoAnswer { hint: None, unreachable: false })
+            .unwrap_or(CloseReason::NoAnswer { hint: None, unreachable: false })
     }
 }
 

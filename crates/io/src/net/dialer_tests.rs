@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use netblt_proto::api::Reception;
+use netblt_proto::api::RecvMeta;
 use netblt_proto::config::{Role, Secret, Wire};
 
 use super::*;
@@ -45,7 +45,7 @@ fn play(dialer: &mut Dialer, open: &[&str]) -> (Event, Vec<(SocketAddr, Instant)
             if open.iter().any(|open| open.parse() == Ok(transmit.to)) {
                 listener.handle_datagram(
                     now,
-                    Datagram { from: ours, local: None, reception: Reception::default(), bytes },
+                    Datagram { from: ours, local: None, meta: RecvMeta::default(), bytes },
                 );
             }
             let mut answer = Vec::new();
@@ -53,12 +53,7 @@ fn play(dialer: &mut Dialer, open: &[&str]) -> (Event, Vec<(SocketAddr, Instant)
                 let bytes = answer.as_mut_slice();
                 dialer.handle_datagram(
                     now,
-                    Datagram {
-                        from: transmit.to,
-                        local: None,
-                        reception: Reception::default(),
-                        bytes,
-                    },
+                    Datagram { from: transmit.to, local: None, meta: RecvMeta::default(), bytes },
                 );
                 answer.clear();
             }
@@ -100,7 +95,7 @@ fn the_preferred_address_is_not_disturbed_by_the_others() {
 fn without_an_answer_the_error_names_every_address() {
     let mut dialer = Dialer::connect(candidates(&[NEAR, FAR]), Instant::EPOCH);
     let (event, written) = play(&mut dialer, &[]);
-    let silence = Reason::NoAnswer { hint: None, unreachable: false };
+    let silence = CloseReason::NoAnswer { hint: None, unreachable: false };
     assert!(matches!(event, Event::Closed(reason) if reason == silence));
     assert_eq!(written.len(), 2);
     assert_eq!(dialer.to_string(), format!("any of {NEAR}, {FAR}"));
@@ -125,7 +120,7 @@ fn a_refusal_counts_for_the_address_it_names() {
             None => now = dialer.next_timeout(now).expect("it waits for something").max(now),
         }
     };
-    let Event::Closed(Reason::NoAnswer { hint: None, unreachable }) = event else {
+    let Event::Closed(CloseReason::NoAnswer { hint: None, unreachable }) = event else {
         panic!("{event:?}")
     };
     assert!(unreachable, "what is known of one says more than that the other is silent");
@@ -157,7 +152,7 @@ fn refusals_of_other_addresses_do_not_end_a_connection() {
                 packet.clear();
             }
             while let Some(((), event)) = listener.poll_event() {
-                closed |= matches!(event, Event::Closed(Reason::Unreachable));
+                closed |= matches!(event, Event::Closed(CloseReason::Unreachable));
             }
         }
         assert_eq!(closed, counts, "{refused}");
@@ -172,12 +167,7 @@ fn converse(near: &mut Dialer, listener: &mut Dialer, now: Instant) {
         while near.poll_transmit(now, &mut out).is_some() {
             listener.handle_datagram(
                 now,
-                Datagram {
-                    from: ours,
-                    local: None,
-                    reception: Reception::default(),
-                    bytes: &mut out,
-                },
+                Datagram { from: ours, local: None, meta: RecvMeta::default(), bytes: &mut out },
             );
             out.clear();
         }
@@ -186,12 +176,7 @@ fn converse(near: &mut Dialer, listener: &mut Dialer, now: Instant) {
             silent = false;
             near.handle_datagram(
                 now,
-                Datagram {
-                    from: theirs,
-                    local: None,
-                    reception: Reception::default(),
-                    bytes: &mut back,
-                },
+                Datagram { from: theirs, local: None, meta: RecvMeta::default(), bytes: &mut back },
             );
             back.clear();
         }

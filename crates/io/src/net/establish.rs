@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use netblt_proto::api::Reason;
-use netblt_proto::config::{Config, Identity, Repair, Secret, Wire};
+use netblt_proto::api::CloseReason;
+use netblt_proto::config::{Config, FecPolicy, Identity, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
 
 use crate::cancel::Cancel;
@@ -148,7 +148,7 @@ impl Mux {
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Error::Ended(Reason::Forgotten));
+                    return Err(Error::Ended(CloseReason::Forgotten));
                 }
             }
         }
@@ -201,7 +201,7 @@ pub(crate) fn meet(
     };
     let trace = options.trace.as_deref().map(TraceFile::create).transpose()?;
     let clock = Clock::start();
-    if let (Wire::Rfc998, Repair::Share(_)) = (options.wire, options.repair) {
+    if let (Wire::Rfc998, FecPolicy::Share(_)) = (options.wire, options.repair) {
         return Err(OptionsError::Repair.into());
     }
     let (socket, peer) = match (rendezvous, options.wire) {

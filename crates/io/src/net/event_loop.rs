@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netblt_proto::api::{Datagram, Event, Transmit};
-use netblt_proto::config::Authorized;
+use netblt_proto::config::AuthorizedKeys;
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
 
@@ -100,7 +100,7 @@ pub trait Application {
     ) -> ControlFlow<Self::Outcome>;
 
     /// The keys to let in from now on, if they have changed.
-    fn poll_authorized(&mut self) -> Option<Arc<Authorized>> {
+    fn poll_authorized(&mut self) -> Option<Arc<AuthorizedKeys>> {
         None
     }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use netblt_proto::api::Reason;
+use netblt_proto::api::CloseReason;
 use netblt_proto::config::{PublicKey, Wire};
 use netblt_proto::wire::sealed::{self, KEY_PACKET_BYTES, Nonce};
 
@@ -56,7 +56,7 @@ pub fn ask(
         }
         wait = (wait * 3 / 2).min(LONGEST_WAIT);
     }
-    let reason = Reason::NoAnswer { hint: None, unreachable: false };
+    let reason = CloseReason::NoAnswer { hint: None, unreachable: false };
     Err(Error::Connect { peer: addresses.join(", "), wire: Wire::Sealed, reason })
 }
 

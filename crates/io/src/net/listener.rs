@@ -1,6 +1,6 @@
 //! The passive side for many peers on one socket: each peer gets an endpoint of its own.
 //!
-//! On `sealed` one [`Door`] answers all openings, and hands out an [`Endpoint`] for each peer whose
+//! On `sealed` one [`PassiveListener`] answers all openings, and hands out an [`Endpoint`] for each peer whose
 //! address is validated. All other datagrams go to the endpoint whose connection id they bear, from
 //! whatever address they come. `rfc998` has no ids and validates nothing: an address that sends
 //! something worth an answer gets a passive [`Endpoint`]. Few of those that never open are kept,
@@ -15,9 +15,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use netblt_proto::api::{Datagram, Event, Transmit};
-use netblt_proto::config::{Authorized, Config, Wire};
+use netblt_proto::config::{AuthorizedKeys, Config, Wire};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::listener::Door;
+use netblt_proto::listener::PassiveListener;
 use netblt_proto::time::{Instant, earliest};
 use netblt_proto::trace::TraceEvent;
 use netblt_proto::wire::sealed;
@@ -85,7 +85,7 @@ pub struct Listener {
     /// Ends in all, at most.
     most: usize,
     /// The answerer of openings (`sealed`).
-    door: Option<Door>,
+    door: Option<PassiveListener>,
     /// The newest packet was the door's: now the others have their turn.
     answered: bool,
     /// Each in an allocation of its own: it has 2 KB, and a tree moves its elements.
@@ -115,7 +115,7 @@ impl Listener {
     pub fn new(config: Config, entropy: [u8; 32]) -> Self {
         let sealed = config.wire == Wire::Sealed;
         Self {
-            door: sealed.then(|| Door::new(config.clone(), entropy)),
+            door: sealed.then(|| PassiveListener::new(config.clone(), entropy)),
             answered: false,
             config,
             most: MAX_MEMBERS,
@@ -134,7 +134,7 @@ impl Listener {
     }
 
     /// From now on only these keys may open connections. Open connections stay.
-    pub fn authorize(&mut self, authorized: Arc<Authorized>) {
+    pub fn authorize(&mut self, authorized: Arc<AuthorizedKeys>) {
         if let Some(door) = &mut self.door {
             door.authorize(authorized);
         }
@@ -431,7 +431,7 @@ impl Connections for Listener {
     }
 
     fn next_timeout(&self, now: Instant) -> Option<Instant> {
-        let answers = self.door.as_ref().is_some_and(Door::has_answers);
+        let answers = self.door.as_ref().is_some_and(PassiveListener::has_answers);
         let sending = (answers || !self.sending.is_empty()).then_some(now);
         earliest([sending, self.deadlines.first().map(|(due, _)| *due)])
     }
@@ -453,7 +453,7 @@ impl Connections for Listener {
         }
     }
 
-    fn authorize(&mut self, authorized: Arc<Authorized>) {
+    fn authorize(&mut self, authorized: Arc<AuthorizedKeys>) {
         Self::authorize(self, authorized);
     }
 

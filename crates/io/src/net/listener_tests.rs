@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use netblt_proto::api::Reception;
+use netblt_proto::api::RecvMeta;
 use netblt_proto::config::{Identity, Role, Secret, StaticKey, Wire};
 use netblt_proto::wire::sealed::Kind;
 
@@ -32,12 +32,7 @@ fn exchange_at(
     while caller.poll_transmit(now, &mut batch).is_some() {
         listener.handle_datagram(
             now,
-            Datagram {
-                from: address,
-                local: None,
-                reception: Reception::default(),
-                bytes: &mut batch,
-            },
+            Datagram { from: address, local: None, meta: RecvMeta::default(), bytes: &mut batch },
         );
         batch.clear();
     }
@@ -49,7 +44,7 @@ fn exchange_at(
                 Datagram {
                     from: server,
                     local: None,
-                    reception: Reception::default(),
+                    meta: RecvMeta::default(),
                     bytes: &mut batch,
                 },
             );
@@ -107,7 +102,7 @@ fn callers_that_never_open_cost_nothing_and_the_others_are_served() {
         let copy = Datagram {
             from: address(i),
             local: None,
-            reception: Reception::default(),
+            meta: RecvMeta::default(),
             bytes: &mut bytes,
         };
         listener.handle_datagram(Instant::EPOCH, copy);
@@ -138,8 +133,7 @@ fn a_peer_that_repeats_openings_keeps_no_other_out() {
     exchange(&mut listener, &mut early, other, false);
     let mut bytes = Vec::new();
     early.poll_transmit(Instant::EPOCH, &mut bytes).expect("its OPEN with the cookie");
-    let open =
-        Datagram { from: other, local: None, reception: Reception::default(), bytes: &mut bytes };
+    let open = Datagram { from: other, local: None, meta: RecvMeta::default(), bytes: &mut bytes };
     listener.handle_datagram(Instant::EPOCH, open);
     let mut response = Vec::new();
     listener.poll_transmit(Instant::EPOCH, &mut response).expect("it is under way for long");
@@ -156,12 +150,8 @@ fn a_peer_that_repeats_openings_keeps_no_other_out() {
         greedy(Instant::EPOCH + Duration::from_millis(10) * i.into(), &mut listener, 2000 + i);
     }
     let now = Instant::EPOCH + Duration::from_secs(6);
-    let response = Datagram {
-        from: address(1),
-        local: None,
-        reception: Reception::default(),
-        bytes: &mut response,
-    };
+    let response =
+        Datagram { from: address(1), local: None, meta: RecvMeta::default(), bytes: &mut response };
     early.handle_datagram(now, response);
     exchange_at(now, &mut listener, &mut early, (other, false));
     assert_eq!(opened(&mut listener), [other], "what had begun is still there");
@@ -189,7 +179,7 @@ fn noise_makes_no_member() {
         let bytes = &mut vec![7; len];
         listener.handle_datagram(
             Instant::EPOCH,
-            Datagram { from: address(9), local: None, reception: Reception::default(), bytes },
+            Datagram { from: address(9), local: None, meta: RecvMeta::default(), bytes },
         );
     }
     assert!(listener.members.is_empty());
@@ -241,7 +231,7 @@ fn a_datagram_costs_no_more_among_many() {
             let bytes = batch.as_mut_slice();
             listener.handle_datagram(
                 now,
-                Datagram { from: address(10), local: None, reception: Reception::default(), bytes },
+                Datagram { from: address(10), local: None, meta: RecvMeta::default(), bytes },
             );
             batch.clear();
             datagrams += 1;
@@ -269,7 +259,7 @@ fn only_ends_with_due_timers_are_polled() {
         let bytes = batch.as_mut_slice();
         listener.handle_datagram(
             later,
-            Datagram { from: address(10), local: None, reception: Reception::default(), bytes },
+            Datagram { from: address(10), local: None, meta: RecvMeta::default(), bytes },
         );
     }
     turn(&mut listener, later);
@@ -293,12 +283,8 @@ fn an_id_leads_to_its_end_and_to_no_other_address() {
     assert_eq!(listener.by_id.get(&id), Some(&key));
     // Copied from another address: the packet counts as the peer's, but that address gets a
     // CHALLENGE.
-    let other = Datagram {
-        from: address(11),
-        local: None,
-        reception: Reception::default(),
-        bytes: &mut batch,
-    };
+    let other =
+        Datagram { from: address(11), local: None, meta: RecvMeta::default(), bytes: &mut batch };
     listener.handle_datagram(now, other);
     let mut sent = Vec::new();
     loop {
@@ -325,7 +311,7 @@ fn authorized_keys_change_while_it_listens() {
         let identity = Identity::client(key(n), key(0).public()).expect("a key");
         Endpoint::active(by_key(Role::Sender, identity), address(1), Instant::EPOCH, [n as u8; 32])
     };
-    let (first, _) = Authorized::new(key(0), &[key(10).public(), key(11).public()]);
+    let (first, _) = AuthorizedKeys::new(key(0), &[key(10).public(), key(11).public()]);
     let identity = Identity::server(Arc::new(first.clone()));
     let mut listener = Listener::new(by_key(Role::Receiver, identity), [9; 32]);
     let serve = |listener: &mut Listener, n: u16| {

@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netblt_proto::api::{Datagram, Ecn, Reception, Transmit};
+use netblt_proto::api::{Datagram, Ecn, RecvMeta, Transmit};
 use netblt_proto::buffer::Buffer;
 use quinn_udp::{EcnCodepoint, UdpSockRef, UdpSocketState, is_msg_size_err};
 use rustix::io::Errno;
@@ -453,8 +453,7 @@ impl Socket {
         for (slot, burst) in self.space.space().chunks_mut(SLOT_BYTES).zip(bursts.iter().flatten())
         {
             let from = canonical(burst.from);
-            let reception =
-                Reception { ecn: burst.ecn, age: burst.age(wall), overrun: burst.overrun };
+            let meta = RecvMeta { ecn: burst.ecn, age: burst.age(wall), overrun: burst.overrun };
             let bytes = slot.get_mut(..burst.len).unwrap_or_default();
             for bytes in bytes.chunks_mut(burst.segment.max(1)) {
                 received.datagrams += 1;
@@ -465,7 +464,7 @@ impl Socket {
                 };
                 let Some((from, bytes)) = ours else { continue };
                 let local = burst.to.filter(|_| self.pktinfo);
-                each(now, Datagram { from, local, reception, bytes });
+                each(now, Datagram { from, local, meta, bytes });
             }
         }
         Ok(received)
@@ -486,8 +485,8 @@ impl Socket {
             };
             received.datagrams += 1;
             let bytes = slot.get_mut(..len).unwrap_or_default();
-            let reception = Reception::default();
-            each(now, Datagram { from: Carried::peer(), local: None, reception, bytes });
+            let meta = RecvMeta::default();
+            each(now, Datagram { from: Carried::peer(), local: None, meta, bytes });
         }
         received.full = true;
         Ok(received)

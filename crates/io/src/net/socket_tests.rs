@@ -29,8 +29,8 @@ fn receive_with_local(socket: &mut Socket) -> Vec<DatagramRow> {
     assert!(ready.readable);
     let mut all = Vec::new();
     let each = |(), datagram: Datagram<'_>| {
-        let Datagram { from, local, reception, bytes } = datagram;
-        all.push((from, local, reception.ecn, bytes.to_vec()));
+        let Datagram { from, local, meta, bytes } = datagram;
+        all.push((from, local, meta.ecn, bytes.to_vec()));
     };
     socket.recv(|| (), each).unwrap();
     all
@@ -131,9 +131,9 @@ fn a_datagram_that_waited_longer_is_older() {
         let mut poller = Poller::new().unwrap();
         assert!(poller.wait(b.as_fd(), false, Duration::from_secs(10)).unwrap().readable);
         let each = |(), datagram: Datagram<'_>| {
-            assert_eq!(datagram.reception.ecn, Some(Ecn::Ect0));
+            assert_eq!(datagram.meta.ecn, Some(Ecn::Ect0));
             assert_eq!(datagram.local.map(|local| local.to_canonical()), Some(to.ip()));
-            ages.push(datagram.reception.age);
+            ages.push(datagram.meta.age);
         };
         b.recv(|| (), each).unwrap();
         if ages.len() == 2 && ages[0] >= ages[1] + apart {
@@ -180,7 +180,7 @@ fn a_socket_reports_how_many_datagrams_it_dropped() {
     assert_eq!(a.send(&transmit(to, 1000, 1000), &bytes).unwrap(), Sent::All);
     let mut overrun = None;
     Poller::new().unwrap().wait(b.as_fd(), false, Duration::from_secs(10)).unwrap();
-    b.recv(|| (), |(), datagram| overrun = Some(datagram.reception.overrun)).unwrap();
+    b.recv(|| (), |(), datagram| overrun = Some(datagram.meta.overrun)).unwrap();
     assert_eq!(overrun, Some(50 - came));
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use netblt_proto::config::{Authorized, PublicKey, StaticKey};
+use netblt_proto::config::{AuthorizedKeys, PublicKey, StaticKey};
 
 use crate::permissions::Permissions;
 
@@ -16,7 +16,7 @@ pub struct AuthorizedClients(Arc<Mutex<ClientTable>>);
 
 #[derive(Debug)]
 struct ClientTable {
-    authorized: Arc<Authorized>,
+    authorized: Arc<AuthorizedKeys>,
     grants: HashMap<PublicKey, Arc<Permissions>>,
     /// The roots of these, each once.
     roots: HashSet<PathBuf>,
@@ -37,7 +37,7 @@ impl AuthorizedClients {
     /// A server with the key `own`, and its clients. Invalid keys are left out and returned. For a
     /// key that occurs twice the last entry counts.
     pub fn new(own: StaticKey, clients: Vec<(PublicKey, Permissions)>) -> (Self, Vec<PublicKey>) {
-        let (none, _) = Authorized::new(own, &[]);
+        let (none, _) = AuthorizedKeys::new(own, &[]);
         let roll = ClientTable {
             authorized: Arc::new(none),
             grants: HashMap::new(),
@@ -81,12 +81,12 @@ impl AuthorizedClients {
         self.lock().authorized.own().public()
     }
 
-    pub(super) fn authorized(&self) -> Arc<Authorized> {
+    pub(super) fn authorized(&self) -> Arc<AuthorizedKeys> {
         Arc::clone(&self.lock().authorized)
     }
 
     /// The accepted keys, if they have changed since the last call.
-    pub(super) fn take_change(&self) -> Option<Arc<Authorized>> {
+    pub(super) fn take_change(&self) -> Option<Arc<AuthorizedKeys>> {
         let mut roll = self.lock();
         std::mem::take(&mut roll.changed).then(|| Arc::clone(&roll.authorized))
     }

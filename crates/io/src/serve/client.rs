@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
 
-use netblt_proto::api::Reason;
+use netblt_proto::api::CloseReason;
 use netblt_proto::config::StaticKey;
 use netblt_proto::content::FileRange;
 
@@ -512,14 +512,14 @@ impl Client<'_> {
 /// Whether a session was lost, and perhaps nothing else: the server was restarted, or closed it
 /// just when the request was sent. A server whose host refuses packets is gone.
 pub(super) fn is_lost(error: &Error) -> bool {
-    matches!(error, Error::Ended(Reason::Forgotten | Reason::Quit))
+    matches!(error, Error::Ended(CloseReason::Forgotten | CloseReason::Quit))
 }
 
 /// The more informative error of two attempts: that of the first, if the second got no answer.
 pub(super) fn more_informative(first: Error, second: Error) -> Error {
     let silent =
-        matches!(&second, Error::Connect { reason: Reason::NoAnswer { hint: None, .. }, .. });
-    let ended = matches!(first, Error::Ended(Reason::Forgotten | Reason::Unreachable));
+        matches!(&second, Error::Connect { reason: CloseReason::NoAnswer { hint: None, .. }, .. });
+    let ended = matches!(first, Error::Ended(CloseReason::Forgotten | CloseReason::Unreachable));
     if silent && ended { first } else { second }
 }
 
@@ -588,14 +588,23 @@ mod tests {
             let peer = "host:1".to_owned();
             Error::Connect { peer, wire: Wire::Sealed, reason }
         };
-        let silent = |unreachable| connect(Reason::NoAnswer { hint: None, unreachable });
-        let lost = || Error::Ended(Reason::Forgotten);
-        assert!(matches!(more_informative(lost(), silent(true)), Error::Ended(Reason::Forgotten)));
-        assert!(matches!(more_informative(lost(), silent(false)), Error::Ended(Reason::Forgotten)));
-        let refused = || connect(Reason::Refused("no".to_owned()));
+        let silent = |unreachable| connect(CloseReason::NoAnswer { hint: None, unreachable });
+        let lost = || Error::Ended(CloseReason::Forgotten);
+        assert!(matches!(
+            more_informative(lost(), silent(true)),
+            Error::Ended(CloseReason::Forgotten)
+        ));
+        assert!(matches!(
+            more_informative(lost(), silent(false)),
+            Error::Ended(CloseReason::Forgotten)
+        ));
+        let refused = || connect(CloseReason::Refused("no".to_owned()));
         assert!(matches!(more_informative(lost(), refused()), Error::Connect { .. }));
-        let quit = Error::Ended(Reason::Quit);
+        let quit = Error::Ended(CloseReason::Quit);
         assert!(matches!(more_informative(quit, silent(true)), Error::Connect { .. }));
-        assert!(!is_lost(&Error::Ended(Reason::Unreachable)), "it is gone, and not started again");
+        assert!(
+            !is_lost(&Error::Ended(CloseReason::Unreachable)),
+            "it is gone, and not started again"
+        );
     }
 }

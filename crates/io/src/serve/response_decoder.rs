@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use netblt_proto::api::Reason;
+use netblt_proto::api::CloseReason;
 
 use super::request::{self, ResponseItem};
 use crate::error::Error;
@@ -12,7 +12,7 @@ use crate::request_error::RequestError;
 /// The error for a server's refusal. Any other error stays as it is.
 pub(super) fn server_error(error: Error) -> Error {
     match &error {
-        Error::Ended(Reason::PeerQuit(words)) => match RequestError::parse(words) {
+        Error::Ended(CloseReason::PeerQuit(words)) => match RequestError::parse(words) {
             Some(RequestError { what, why }) => Error::Denied { what, why },
             None => error,
         },

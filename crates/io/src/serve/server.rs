@@ -9,7 +9,7 @@ use std::sync::mpsc::{TryRecvError, channel};
 use std::time::Duration;
 
 use netblt_proto::api::Event;
-use netblt_proto::config::{Authorized, Config, Identity, Policy, Role, Secret, Wire};
+use netblt_proto::config::{AuthorizedKeys, Config, Identity, Policy, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
@@ -104,8 +104,11 @@ pub(super) fn serve_with(
         None => Secret(entropy()?),
     };
     // The receiver proposes the ceiling of the sender.
-    let config =
-        Config { any_role: true, branches: sessions, ..config(&options, Role::Receiver, None) };
+    let config = Config {
+        accept_any_role: true,
+        branches: sessions,
+        ..config(&options, Role::Receiver, None)
+    };
     let v6 = socket.local().is_ipv6();
     let identity = service.members.as_ref().map(|members| Identity::server(members.authorized()));
     let shared = identity.is_none().then(|| secret.clone());
@@ -297,7 +300,7 @@ impl ServerApp<'_> {
     /// An event of a connection's transfer.
     fn pass(&mut self, now: Instant, key: ConnectionKey, event: Event, end: &mut Endpoint) {
         let Some(connection) = self.state.connections.get_mut(&key) else { return };
-        if let Event::Had { bytes, .. } = &event {
+        if let Event::PeerHas { bytes, .. } = &event {
             let more = bytes.len() as u64 + PIECE;
             connection.have_bytes += more;
             let have_bytes = match connection.session {
@@ -755,7 +758,7 @@ impl Application for ServerApp<'_> {
         ControlFlow::Continue(())
     }
 
-    fn poll_authorized(&mut self) -> Option<Arc<Authorized>> {
+    fn poll_authorized(&mut self) -> Option<Arc<AuthorizedKeys>> {
         self.state.service.members.as_ref()?.take_change()
     }
 

@@ -13,8 +13,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use netblt_proto::api::{Event, Reason};
-use netblt_proto::config::{Config, NO_LIMIT, Role, Wire};
+use netblt_proto::api::{CloseReason, Event};
+use netblt_proto::config::{Config, Role, UNLIMITED_BURST, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::limits::{MAX_OUTSTANDING, MAX_TABLE_BYTES, SEALED_BUFFER_BYTES};
 use netblt_proto::time::Instant;
@@ -216,7 +216,7 @@ fn stem(options: &Options) -> Config {
         buffer_bytes: *SEALED_BUFFER_BYTES.end(),
         max_outstanding: MAX_OUTSTANDING,
         table_bytes: MAX_TABLE_BYTES,
-        burst: NO_LIMIT,
+        burst: UNLIMITED_BURST,
         ..config(options, Role::Receiver, None)
     }
 }
@@ -251,7 +251,7 @@ fn begin((mut host, dialer): (IoContext, Dialer)) -> Result<(Mux, JoinHandle<()>
         let tried = (!reading.opened).then(|| trunk.tried());
         let confirmed = reading.confirmed;
         reading.fail_all(|| match &ended {
-            Ok(_) if confirmed => Error::Ended(Reason::Forgotten),
+            Ok(_) if confirmed => Error::Ended(CloseReason::Forgotten),
             Ok(reason) => lost(tried.as_ref(), reason),
             Err(error) => Error::Socket {
                 what: error.to_string(),
@@ -265,7 +265,7 @@ fn begin((mut host, dialer): (IoContext, Dialer)) -> Result<(Mux, JoinHandle<()>
 }
 
 /// The error of a request for a branch when there is no connection.
-fn lost(tried: Option<&String>, reason: &Reason) -> Error {
+fn lost(tried: Option<&String>, reason: &CloseReason) -> Error {
     match tried {
         Some(peer) => {
             let (peer, wire) = (peer.clone(), Wire::Sealed);
@@ -294,7 +294,7 @@ struct SessionReader {
     /// No more branches are wanted, since then.
     closing: Option<Instant>,
     /// The stem is closed: why.
-    over: Option<Reason>,
+    over: Option<CloseReason>,
     /// When a branch was last in use.
     busy: Instant,
 }
@@ -305,12 +305,12 @@ impl SessionReader {
         for word in self.messages.try_iter() {
             match word {
                 BranchMessage::Confirmed(id) => {
-                    end.hear_of_branch(id);
+                    end.confirm_branch(id);
                     self.mux.confirm();
                     self.branches.table().queues.get(&id).iter().for_each(|queue| queue.confirm());
                 }
                 BranchMessage::Leave(id, mut left) => {
-                    end.hear_of_branch(id);
+                    end.confirm_branch(id);
                     let mut table = self.branches.table();
                     // The datagrams since its client's last read may hold its peer's last message.
                     let (queue, mut rest) = (table.queues.remove(&id), Batch::default());
@@ -417,7 +417,7 @@ impl SessionReader {
 
 impl Application for SessionReader {
     type Key = ();
-    type Outcome = Reason;
+    type Outcome = CloseReason;
 
     fn on_tick(&mut self, now: Instant) -> ControlFlow<Self::Outcome, Feed> {
         for (to, answer) in std::mem::take(&mut self.made) {
@@ -435,13 +435,13 @@ impl Application for SessionReader {
         }
     }
 
-    fn on_ready(&mut self, now: Instant, (): (), end: &mut Endpoint) -> ControlFlow<Reason> {
+    fn on_ready(&mut self, now: Instant, (): (), end: &mut Endpoint) -> ControlFlow<CloseReason> {
         self.handle_messages(now, end);
         if let Some(reason) = &self.over {
             // After a stem with answered branches, or an idle one, another one is opened. One that
             // never served anything was refused, and the error says why.
-            let messages = if self.confirmed || *reason == Reason::Quit {
-                Reason::Forgotten
+            let messages = if self.confirmed || *reason == CloseReason::Quit {
+                CloseReason::Forgotten
             } else {
                 reason.clone()
             };
@@ -467,7 +467,7 @@ impl Application for SessionReader {
             // It leaves in this turn, and if it is lost the server sees for itself.
             end.quit(now, "no more requests");
             self.branches.table().closing_branches.clear();
-            self.over = Some(Reason::Quit);
+            self.over = Some(CloseReason::Quit);
         }
         ControlFlow::Continue(())
     }
@@ -478,18 +478,18 @@ impl Application for SessionReader {
         (): (),
         event: Event,
         _: &mut Endpoint,
-    ) -> ControlFlow<Reason> {
+    ) -> ControlFlow<CloseReason> {
         match event {
             Event::Opened { parameters, .. } => {
                 self.opened = true;
                 self.mux.open(lanes::from_client_string(&parameters.client) > Some(1));
             }
             Event::Closed(reason) => {
-                let unknown = matches!(&reason, Reason::PeerQuit(words) if refuses(words));
+                let unknown = matches!(&reason, CloseReason::PeerQuit(words) if refuses(words));
                 self.confirmed = self.mux.is_confirmed();
                 self.mux.end(unknown);
                 // For one that has served branches it does not matter why it is gone.
-                let messages = if self.confirmed { &Reason::Forgotten } else { &reason };
+                let messages = if self.confirmed { &CloseReason::Forgotten } else { &reason };
                 let mut table = self.branches.table();
                 table.queues.values().for_each(|queue| queue.close(messages));
                 table.closing_branches.iter_mut().for_each(|end| end.on_stem_closed(now, messages));
@@ -511,7 +511,7 @@ impl Application for SessionReader {
         (): (),
         _: Error,
         _: &mut Endpoint,
-    ) -> ControlFlow<Reason> {
+    ) -> ControlFlow<CloseReason> {
         ControlFlow::Continue(())
     }
 
@@ -523,7 +523,7 @@ impl Application for SessionReader {
         (): (),
         _: &Oversize,
         _: &mut Endpoint,
-    ) -> ControlFlow<Reason> {
+    ) -> ControlFlow<CloseReason> {
         ControlFlow::Continue(())
     }
 }

@@ -2,7 +2,7 @@
 //! them, up to a bound (`docs/protocol.md §6.2`).
 
 use netblt_proto::buffer::Buffer;
-use netblt_proto::buffer_autotuning::Need;
+use netblt_proto::buffer_autotuning::BufferAutotuner;
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::limits::FIRST_BUFFERS;
 use netblt_proto::time::Instant;
@@ -34,7 +34,7 @@ pub(crate) struct BufferPool {
     bytes: usize,
     /// The number that the path can use, and the most that may be outstanding, while a connection
     /// is open and there is memory.
-    open: Option<(Need, usize)>,
+    open: Option<(BufferAutotuner, usize)>,
     /// Bytes that arrived over other lanes than the main connection.
     beside: u64,
     /// Buffers that are not in use before the peer has shown that it accepts data.
@@ -87,7 +87,7 @@ impl BufferPool {
 
     /// A connection is open, with buffers of so many bytes of data, and so many outstanding.
     pub(crate) fn open(&mut self, (buffer_bytes, agreed): (u32, u32)) {
-        (self.open, self.beside) = (Some((Need::new(buffer_bytes), agreed as usize)), 0);
+        (self.open, self.beside) = (Some((BufferAutotuner::new(buffer_bytes), agreed as usize)), 0);
     }
 
     /// Raises the bound to this, if it is lower.

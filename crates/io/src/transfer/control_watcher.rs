@@ -1,6 +1,6 @@
 //! Watches the handle that changes a transfer.
 
-use netblt_proto::config::Steering;
+use netblt_proto::config::RuntimeSettings;
 
 use crate::options::Control;
 
@@ -17,13 +17,13 @@ impl ControlWatcher {
     }
 
     /// The changes since the last call, if there are any.
-    pub(crate) fn changed(&mut self) -> Option<Steering> {
+    pub(crate) fn changed(&mut self) -> Option<RuntimeSettings> {
         let wish = *self.control.as_ref()?.lock();
         (std::mem::replace(&mut self.seen, wish.changes) != wish.changes).then_some(wish.steering)
     }
 
     /// The transfer could not go over to the policy of `steering`.
-    pub(crate) fn refuse(&self, steering: &Steering) {
+    pub(crate) fn refuse(&self, steering: &RuntimeSettings) {
         if let Some(control) = &self.control {
             control.lock().refused = steering.policy;
         }
@@ -46,7 +46,7 @@ mod tests {
         control.pause();
         control.set_rate(None);
         let seen = watcher.changed().expect("it was changed");
-        assert_eq!((seen.ceiling, seen.paused), (Ceiling::Lifted, true));
+        assert_eq!((seen.ceiling, seen.paused), (Ceiling::Unlimited, true));
         assert_eq!(watcher.changed(), None);
         control.resume();
         assert!(watcher.changed().is_some_and(|steering| !steering.paused));

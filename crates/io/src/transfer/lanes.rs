@@ -17,7 +17,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use netblt_proto::buffer::Buffer;
-use netblt_proto::config::{Config, Policy, Steering, Wire};
+use netblt_proto::config::{Config, Policy, RuntimeSettings, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::endpoint::lanes::{Lane, LaneTally};
 use netblt_proto::limits::MAX_LANES;
@@ -58,7 +58,7 @@ const LANE: &str = "netblt-lane";
 /// How many lanes `options` ask for, of an end that `listens` or calls; one where there can be no
 /// more.
 pub(crate) fn asked(options: &Options, listens: Option<bool>) -> u8 {
-    let follows = matches!(options.policy, Policy::Recreated(_));
+    let follows = matches!(options.policy, Policy::Emulated(_));
     let is_files = options.client.is_none() || !options.server_request.request.is_empty();
     // A branch shares the socket of its connection.
     let can = options.wire == Wire::Sealed && is_files && listens.is_some();
@@ -168,7 +168,7 @@ pub(crate) struct Lanes {
     again: Duration,
     /// Some were called since one was over.
     called: bool,
-    steering: Option<Steering>,
+    steering: Option<RuntimeSettings>,
     /// Buffers that were on their way to a lane that had ended.
     left: VecDeque<(usize, Buffer)>,
 }
@@ -439,7 +439,7 @@ impl Lanes {
 
     /// The client pauses or resumes. Rates are the main connection's.
     pub(crate) fn steer(&mut self, paused: bool) {
-        let steering = Steering { paused, ..Steering::default() };
+        let steering = RuntimeSettings { paused, ..RuntimeSettings::default() };
         if self.steering.unwrap_or_default() == steering {
             return;
         }

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use netblt_proto::config::{Policy, Protocol};
+use netblt_proto::config::{EmulatedProtocol, Policy};
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 
@@ -108,7 +108,7 @@ impl View {
                 Self::RateCap
             }
             // It keeps to its stated rate, whatever the path.
-            Policy::Recreated(of) if of.protocol == Protocol::Rbudp => Self::RateCap,
+            Policy::Emulated(of) if of.protocol == EmulatedProtocol::Rbudp => Self::RateCap,
             _ if is_at_agreed_pace(stats, data_time) => Self::RateCap,
             _ => Self::Path,
         };
@@ -289,8 +289,8 @@ fn is_at_agreed_pace(stats: &Stats, data_time: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use netblt_proto::config::Pace;
-    use netblt_proto::stats::Waited;
+    use netblt_proto::config::FixedRate;
+    use netblt_proto::stats::BlockedTime;
     use netblt_proto::units::{Burst, Rate};
 
     use super::*;
@@ -314,7 +314,7 @@ mod tests {
         }
     }
 
-    fn view(waited: Waited, cpu_share: f64, policy: Policy) -> View {
+    fn view(waited: BlockedTime, cpu_share: f64, policy: Policy) -> View {
         View::new(&Stats { waited, ..stats() }, policy, at(11), (cpu_share, SECOND))
     }
 
@@ -322,28 +322,31 @@ mod tests {
     fn a_sender_sees_where_its_time_went() {
         let fair = Policy::Fair { ceiling: None };
         let most = SECOND * 6;
-        let none = Waited::default();
-        assert_eq!(view(Waited { pacing: most, ..none }, 0.2, fair), View::Path);
-        assert_eq!(view(Waited { in_flight: most, ..none }, 0.2, fair), View::Path);
-        assert_eq!(view(Waited { permission: most, ..none }, 0.2, fair), View::Permission);
-        assert_eq!(view(Waited { source: most, ..none }, 0.2, fair), View::Source);
-        assert_eq!(view(Waited { source: SECOND * 5, ..none }, 0.2, fair), View::Source);
-        let reads = Stats { waited: Waited { source: SECOND * 5, ..none }, ..stats() };
+        let none = BlockedTime::default();
+        assert_eq!(view(BlockedTime { pacing: most, ..none }, 0.2, fair), View::Path);
+        assert_eq!(view(BlockedTime { in_flight: most, ..none }, 0.2, fair), View::Path);
+        assert_eq!(view(BlockedTime { permission: most, ..none }, 0.2, fair), View::Permission);
+        assert_eq!(view(BlockedTime { source: most, ..none }, 0.2, fair), View::Source);
+        assert_eq!(view(BlockedTime { source: SECOND * 5, ..none }, 0.2, fair), View::Source);
+        let reads = Stats { waited: BlockedTime { source: SECOND * 5, ..none }, ..stats() };
         assert_eq!(View::new(&reads, fair, at(11), (0.2, SECOND * 4)), View::Cpu);
         assert_eq!(view(none, 0.7, fair), View::Cpu);
-        assert_eq!(view(Waited { pacing: most, ..none }, 0.95, fair), View::Cpu);
+        assert_eq!(view(BlockedTime { pacing: most, ..none }, 0.95, fair), View::Cpu);
         let capped = Policy::Fair { ceiling: Some(Rate::from_bytes_per_second(1_050_000)) };
-        assert_eq!(view(Waited { pacing: most, ..none }, 0.2, capped), View::RateCap);
-        let fixed = Pace::rate(Rate::from_bytes_per_second(1_000_000)).expect("a pace");
-        assert_eq!(view(Waited { pacing: most, ..none }, 0.2, Policy::Fixed(fixed)), View::RateCap);
-        let waited = Waited { pacing: most, ..none };
+        assert_eq!(view(BlockedTime { pacing: most, ..none }, 0.2, capped), View::RateCap);
+        let fixed = FixedRate::rate(Rate::from_bytes_per_second(1_000_000)).expect("a pace");
+        assert_eq!(
+            view(BlockedTime { pacing: most, ..none }, 0.2, Policy::Fixed(fixed)),
+            View::RateCap
+        );
+        let waited = BlockedTime { pacing: most, ..none };
         let reduced = Stats { rate_reduced: true, waited, ..stats() };
         let of_reduced = View::new(&reduced, Policy::Fixed(fixed), at(11), (0.2, SECOND));
         assert_eq!(of_reduced, View::Path, "its circuit breaker opened");
         // More could be outstanding, were it not for the agreed number.
         let held = |packets| {
             let agreed = Some(Burst { packets, interval: Duration::from_millis(10) });
-            let waited = Waited { pacing: most, ..none };
+            let waited = BlockedTime { pacing: most, ..none };
             let stats = Stats { agreed, data_packets_sent: 7900, waited, ..stats() };
             View::new(&stats, fair, at(11), (0.2, SECOND))
         };

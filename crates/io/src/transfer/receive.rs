@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
-use netblt_proto::api::{Event, Reason};
+use netblt_proto::api::{CloseReason, Event};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
@@ -290,7 +290,7 @@ pub(crate) struct Receiving<'a, W> {
     /// Everything was handed over, and the disk is to judge it.
     finishing: bool,
     /// The connection is closed, and only the disk is not done.
-    closed: Option<Reason>,
+    closed: Option<CloseReason>,
     stalled: Duration,
     looked: Instant,
     /// Most buffers wait for the disk, or the final flush runs.
@@ -526,11 +526,11 @@ impl<'a, W: Writer> Receiving<'a, W> {
 
     /// The connection is closed; the disk may still have the last word: on `rfc998`, and when
     /// files are being given their names.
-    fn close(&mut self, now: Instant, reason: Reason) -> Flow {
+    fn close(&mut self, now: Instant, reason: CloseReason) -> Flow {
         let publishing = || self.finishing && self.disk.as_ref().is_some_and(|disk| !disk.stop());
         if self.outcome.is_none()
             && !self.session.has_failed()
-            && (reason == Reason::Finished || publishing())
+            && (reason == CloseReason::Finished || publishing())
         {
             self.closed = Some(reason);
             return ControlFlow::Continue(());
@@ -538,11 +538,11 @@ impl<'a, W: Writer> Receiving<'a, W> {
         ControlFlow::Break(self.finish(now, reason))
     }
 
-    fn finish(&mut self, now: Instant, reason: Reason) -> Result<ReceiveResult, Error> {
+    fn finish(&mut self, now: Instant, reason: CloseReason) -> Result<ReceiveResult, Error> {
         match self.outcome.take() {
             // Everything is in place. The sender's confirmation is missing, which changes nothing
             // about that.
-            Some(outcome) if outcome.verified || reason == Reason::Finished => {
+            Some(outcome) if outcome.verified || reason == CloseReason::Finished => {
                 if !outcome.verified && self.session.is_verifiable() {
                     return Err(Error::NotVerified(outcome.reason));
                 }
@@ -634,7 +634,8 @@ impl<W: Writer> Application for Receiving<'_, W> {
             Event::Silent => self.be_silent(true),
             Event::Answering => self.be_silent(false),
             Event::Closed(reason) => return self.close(now, reason),
-            Event::Wanted(_) | Event::Released(..) | Event::Had { .. } | Event::Finished(_) => {}
+            Event::Wanted(_) | Event::Released(..) | Event::PeerHas { .. } | Event::Finished(_) => {
+            }
         }
         ControlFlow::Continue(())
     }

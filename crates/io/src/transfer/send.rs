@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use netblt_proto::api::{Event, Reason, printable};
+use netblt_proto::api::{CloseReason, Event, printable};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Policy, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
@@ -236,7 +236,7 @@ fn announcing((way, options): (Establish<'_>, &Options), list: &FileList) -> Con
 /// The reason for which a receiver refused the files, if that ended the transfer.
 fn refusal(error: &Error) -> Option<&str> {
     match error {
-        Error::Ended(Reason::PeerQuit(words)) => words.strip_prefix(REFUSED_WORD),
+        Error::Ended(CloseReason::PeerQuit(words)) => words.strip_prefix(REFUSED_WORD),
         _ => None,
     }
 }
@@ -544,9 +544,9 @@ impl<'a, R: Reader> Sending<'a, R> {
         }
     }
 
-    fn closed(&mut self, now: Instant, reason: Reason) -> Result<SendResult, Error> {
+    fn closed(&mut self, now: Instant, reason: CloseReason) -> Result<SendResult, Error> {
         let verdict = self.verdict.take();
-        let settled = reason == Reason::Finished || verdict.is_some();
+        let settled = reason == CloseReason::Finished || verdict.is_some();
         if !settled || self.session.has_failed() {
             return Err(self.session.closed(reason));
         }
@@ -608,7 +608,7 @@ impl<R: Reader> Application for Sending<'_, R> {
                     return self.session.fail(now, end, error);
                 }
             }
-            Event::Had { place, bytes, last } => {
+            Event::PeerHas { place, bytes, last } => {
                 if let Err(error) = self.receive_have(place, bytes, last) {
                     return self.session.fail(now, end, error);
                 }

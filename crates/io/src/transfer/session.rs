@@ -9,9 +9,9 @@ use std::path::Path;
 use std::thread::Builder;
 use std::time::Duration;
 
-use netblt_proto::api::{Reason, printable};
+use netblt_proto::api::{CloseReason, printable};
 use netblt_proto::buffer::{Buffer, OutOfMemory};
-use netblt_proto::config::{Config, Repair, Wire};
+use netblt_proto::config::{Config, FecPolicy, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
@@ -113,7 +113,7 @@ impl<'a> TransferSession<'a> {
             },
             next_progress: Instant::EPOCH,
             limit_warned: false,
-            prepared: config.repair == Repair::Never || config.wire == Wire::Rfc998,
+            prepared: config.repair == FecPolicy::Never || config.wire == Wire::Rfc998,
             unanswered_warned: false,
             began: None,
             packet_bytes: config.datagram_bytes + config.overhead_bytes,
@@ -246,7 +246,7 @@ impl<'a> TransferSession<'a> {
     }
 
     /// The connection is closed and the transfer is not complete: why.
-    pub(crate) fn closed(&mut self, reason: Reason) -> Error {
+    pub(crate) fn closed(&mut self, reason: CloseReason) -> Error {
         match self.failed.take() {
             Some((error, _)) => error,
             // The dialer knows the addresses that were tried.
@@ -282,7 +282,7 @@ impl<'a> TransferSession<'a> {
         }
         self.prepared = true;
         // If there is no thread for it, it is done when it must be.
-        let _ = Builder::new().name("netblt-repair".to_owned()).spawn(Repair::prepare);
+        let _ = Builder::new().name("netblt-repair".to_owned()).spawn(FecPolicy::prepare);
     }
 
     /// Warns the user when a connecting end gets no answer.

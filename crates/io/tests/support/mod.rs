@@ -18,7 +18,7 @@ use netblt::{
     Cancel, Destination, Error, Observer, Options, Progress, Rendezvous, Source, Summary, Ticket,
     Warning,
 };
-use netblt_proto::api::{Event, Reason};
+use netblt_proto::api::{CloseReason, Event};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
@@ -273,7 +273,7 @@ impl Application for Memory {
 
     fn take(&mut self, now: Instant, (): (), event: Event, end: &mut Endpoint) -> ControlFlow<()> {
         if let Event::Closed(reason) = event {
-            assert_eq!(reason, Reason::Finished);
+            assert_eq!(reason, CloseReason::Finished);
             return ControlFlow::Break(());
         }
         match event {

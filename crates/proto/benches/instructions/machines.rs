@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use netblt_proto::api::{Datagram, Event, Reception};
+use netblt_proto::api::{Datagram, Event, RecvMeta};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
@@ -114,7 +114,7 @@ impl World {
                 let bytes = &mut bytes[..];
                 end.handle_datagram(
                     now,
-                    Datagram { from, local: None, reception: Reception::default(), bytes },
+                    Datagram { from, local: None, reception: RecvMeta::default(), bytes },
                 );
             });
         }

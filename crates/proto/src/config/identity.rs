@@ -3,40 +3,40 @@
 
 use std::sync::Arc;
 
-pub use crate::crypto::static_keys::{NoKey, PublicKey, StaticKey};
-pub use crate::crypto::static_pairing::{Bond, KeyId};
+pub use crate::crypto::static_keys::{InvalidPublicKey, PublicKey, StaticKey};
+pub use crate::crypto::static_pairing::{KeyId, StaticPairing};
 
 /// The keys of an end, in place of a ticket's secret. Cloning shares them.
 #[derive(Clone, Debug)]
 pub enum Identity {
     /// An active end's.
-    Client(Arc<Calling>),
+    Client(Arc<ClientIdentity>),
     /// A passive end's.
-    Server(Arc<Authorized>),
+    Server(Arc<AuthorizedKeys>),
 }
 
 impl Identity {
     /// The identity of an active end with the key `own`, which connects to the server with the key
     /// `server` and to no other.
-    pub fn client(own: StaticKey, server: PublicKey) -> Result<Self, NoKey> {
-        let bond = Bond::with_server(&own, server)?;
-        Ok(Self::Client(Arc::new(Calling { own, bond })))
+    pub fn client(own: StaticKey, server: PublicKey) -> Result<Self, InvalidPublicKey> {
+        let bond = StaticPairing::with_server(&own, server)?;
+        Ok(Self::Client(Arc::new(ClientIdentity { own, bond })))
     }
 
     /// The identity of a passive end that accepts these clients.
-    pub fn server(authorized: Arc<Authorized>) -> Self {
+    pub fn server(authorized: Arc<AuthorizedKeys>) -> Self {
         Self::Server(authorized)
     }
 }
 
 /// The keys of a client.
 #[derive(Debug)]
-pub struct Calling {
+pub struct ClientIdentity {
     pub(crate) own: StaticKey,
-    pub(crate) bond: Bond,
+    pub(crate) bond: StaticPairing,
 }
 
-impl Calling {
+impl ClientIdentity {
     /// The key of the server.
     pub fn server(&self) -> PublicKey {
         self.bond.peer()
@@ -49,29 +49,29 @@ impl Calling {
 /// Each client costs one multiplication on the curve (some 0.05 ms) when it is added, and none per
 /// OPEN.
 #[derive(Clone, Debug)]
-pub struct Authorized {
+pub struct AuthorizedKeys {
     own: StaticKey,
     /// Clients accepted until the list changes; may be many.
-    clients: Arc<Bonds>,
+    clients: Arc<Pairings>,
     /// Clients accepted for a while; few.
-    lent: Bonds,
+    temporary: Pairings,
     introduces: bool,
 }
 
 /// The pairings of a server's key with those of clients.
 #[derive(Clone, Debug, Default)]
-struct Bonds {
+struct Pairings {
     /// By their ids.
-    bonds: Vec<Bond>,
+    bonds: Vec<StaticPairing>,
     /// The clients' keys, sorted.
     peers: Vec<PublicKey>,
 }
 
-impl Bonds {
-    fn of(mut bonds: Vec<Bond>) -> Self {
+impl Pairings {
+    fn of(mut bonds: Vec<StaticPairing>) -> Self {
         bonds.sort_by_key(|bond| (bond.id(), bond.peer()));
         bonds.dedup_by_key(|bond| (bond.id(), bond.peer()));
-        let mut peers: Vec<PublicKey> = bonds.iter().map(Bond::peer).collect();
+        let mut peers: Vec<PublicKey> = bonds.iter().map(StaticPairing::peer).collect();
         peers.sort();
         Self { bonds, peers }
     }
@@ -79,15 +79,15 @@ impl Bonds {
     /// The same server's pairings with these clients; known ones are not computed again. Returns
     /// invalid keys.
     fn changed(&self, own: &StaticKey, clients: &[PublicKey]) -> (Self, Vec<PublicKey>) {
-        let mut known: Vec<&Bond> = self.bonds.iter().collect();
+        let mut known: Vec<&StaticPairing> = self.bonds.iter().collect();
         known.sort_by_key(|bond| bond.peer());
         let (mut bonds, mut none) = (Vec::with_capacity(clients.len()), Vec::new());
         for client in clients {
             match known.binary_search_by_key(client, |bond| bond.peer()) {
                 Ok(at) => bonds.push(known[at].clone()),
-                Err(_) => match Bond::with_client(own, *client) {
+                Err(_) => match StaticPairing::with_client(own, *client) {
                     Ok(bond) => bonds.push(bond),
-                    Err(NoKey) => none.push(*client),
+                    Err(InvalidPublicKey) => none.push(*client),
                 },
             }
         }
@@ -98,22 +98,22 @@ impl Bonds {
         self.peers.binary_search(client).is_ok()
     }
 
-    fn with_id(&self, id: KeyId) -> &[Bond] {
+    fn with_id(&self, id: KeyId) -> &[StaticPairing] {
         let begin = self.bonds.partition_point(|bond| bond.id() < id);
         let len = self.bonds[begin..].partition_point(|bond| bond.id() == id);
         &self.bonds[begin..begin + len]
     }
 }
 
-impl Authorized {
+impl AuthorizedKeys {
     /// A server with the key `own` that accepts the owners of these keys. It sends its public key
     /// to every client that asks.
     ///
     /// Invalid keys are left out and returned.
     pub fn new(own: StaticKey, clients: &[PublicKey]) -> (Self, Vec<PublicKey>) {
-        let nobody =
-            Self { own, clients: Arc::default(), lent: Bonds::default(), introduces: true };
-        nobody.changed(clients)
+        let empty =
+            Self { own, clients: Arc::default(), temporary: Pairings::default(), introduces: true };
+        empty.changed(clients)
     }
 
     /// The same server with these clients in place of those before; known pairings are not computed
@@ -127,8 +127,8 @@ impl Authorized {
     /// cost does not depend on the number of clients. Invalid keys are left out.
     #[must_use]
     pub fn lending(&self, keys: &[PublicKey]) -> Self {
-        let (lent, _) = self.lent.changed(&self.own, keys);
-        Self { lent, ..self.clone() }
+        let (temporary, _) = self.temporary.changed(&self.own, keys);
+        Self { temporary, ..self.clone() }
     }
 
     /// The same, but it does not send its key: clients have it from elsewhere.
@@ -149,23 +149,23 @@ impl Authorized {
 
     /// The number of keys that it accepts.
     pub fn count(&self) -> usize {
-        self.clients.bonds.len() + self.lent.bonds.len()
+        self.clients.bonds.len() + self.temporary.bonds.len()
     }
 
     /// Whether it accepts the owner of `client`.
     pub fn knows(&self, client: &PublicKey) -> bool {
-        self.clients.knows(client) || self.lent.knows(client)
+        self.clients.knows(client) || self.temporary.knows(client)
     }
 
     /// The pairings with this id: none or one, and more only with probability 2^-64.
-    pub(crate) fn with_id(&self, id: KeyId) -> impl Iterator<Item = &Bond> {
-        self.clients.with_id(id).iter().chain(self.lent.with_id(id))
+    pub(crate) fn with_id(&self, id: KeyId) -> impl Iterator<Item = &StaticPairing> {
+        self.clients.with_id(id).iter().chain(self.temporary.with_id(id))
     }
 
     #[cfg(test)]
     pub(crate) fn with_one_id(self, id: KeyId) -> Self {
         let bonds = self.clients.bonds.iter().map(|bond| bond.clone().with_id(id)).collect();
-        Self { clients: Arc::new(Bonds::of(bonds)), ..self }
+        Self { clients: Arc::new(Pairings::of(bonds)), ..self }
     }
 }
 
@@ -178,25 +178,25 @@ mod tests {
     }
 
     #[test]
-    fn those_let_in_are_found_by_their_ids() {
+    fn accepted_clients_are_found_by_their_ids() {
         let clients: Vec<PublicKey> = (1..50).map(|n| key(n).public()).collect();
-        let (authorized, none) = Authorized::new(key(99), &clients);
+        let (authorized, none) = AuthorizedKeys::new(key(99), &clients);
         assert_eq!((authorized.count(), none.len()), (49, 0));
         for n in 1..50 {
-            let bond = Bond::with_server(&key(n), key(99).public()).unwrap();
+            let bond = StaticPairing::with_server(&key(n), key(99).public()).unwrap();
             let found = authorized.with_id(bond.id());
-            assert_eq!(found.map(Bond::peer).collect::<Vec<_>>(), [key(n).public()]);
+            assert_eq!(found.map(StaticPairing::peer).collect::<Vec<_>>(), [key(n).public()]);
             assert!(authorized.knows(&key(n).public()));
         }
-        let stranger = Bond::with_server(&key(60), key(99).public()).unwrap();
+        let stranger = StaticPairing::with_server(&key(60), key(99).public()).unwrap();
         assert_eq!(authorized.with_id(stranger.id()).count(), 0);
         assert!(!authorized.knows(&key(60).public()));
     }
 
     #[test]
-    fn a_change_keeps_who_stays_and_drops_who_goes() {
+    fn a_changed_list_keeps_common_clients_and_drops_the_others() {
         let (one, two, three) = (key(1).public(), key(2).public(), key(3).public());
-        let (before, _) = Authorized::new(key(99), &[one, two, two]);
+        let (before, _) = AuthorizedKeys::new(key(99), &[one, two, two]);
         assert_eq!(before.count(), 2, "twice is once");
         let (after, none) = before.changed(&[two, three, PublicKey([0; 32])]);
         assert_eq!(none, [PublicKey([0; 32])]);
@@ -205,12 +205,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_is_let_in_beside_the_clients_and_shares_what_they_cost() {
+    fn lent_keys_are_accepted_beside_the_clients_without_copying_them() {
         let clients: Vec<PublicKey> = (1..50).map(|n| key(n).public()).collect();
-        let (before, _) = Authorized::new(key(99), &clients);
+        let (before, _) = AuthorizedKeys::new(key(99), &clients);
         let lending = before.lending(&[key(60).public(), PublicKey([0; 32])]);
         assert_eq!((lending.count(), before.count()), (50, 49));
-        let bond = Bond::with_server(&key(60), key(99).public()).unwrap();
+        let bond = StaticPairing::with_server(&key(60), key(99).public()).unwrap();
         assert_eq!(lending.with_id(bond.id()).count(), 1);
         assert!(lending.knows(&key(60).public()) && lending.knows(&key(1).public()));
         assert!(Arc::ptr_eq(&lending.clients, &before.clients), "they are not copied");
@@ -222,8 +222,9 @@ mod tests {
     #[test]
     fn ids_that_collide_are_both_found() {
         let (one, two) = (key(1).public(), key(2).public());
-        let same = Authorized::new(key(99), &[one, two]).0.with_one_id(KeyId([5; 8]));
-        let mut found: Vec<PublicKey> = same.with_id(KeyId([5; 8])).map(Bond::peer).collect();
+        let same = AuthorizedKeys::new(key(99), &[one, two]).0.with_one_id(KeyId([5; 8]));
+        let mut found: Vec<PublicKey> =
+            same.with_id(KeyId([5; 8])).map(StaticPairing::peer).collect();
         found.sort();
         let mut both = [one, two];
         both.sort();

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use super::outbox::Single;
+use super::outbox::OutboxPacket;
 use super::{Connection, KEEPALIVE, Machine};
-use crate::amplification_limit::Doubt;
-use crate::api::Reason;
-use crate::sender::Calls;
+use crate::amplification_limit::AmplificationLimit;
+use crate::api::CloseReason;
+use crate::sender::CoinEvidence;
 use crate::time::Instant;
 use crate::wire::packet::Keepalive;
 use crate::wire::rfc998::HEADER_BYTES;
 
 /// First interval at which the OPEN that returns the number is repeated.
-const ECHO_AGAIN: Duration = Duration::from_millis(500);
+const ECHO_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The OPEN that returns the passive end's number.
 #[derive(Debug)]
@@ -36,14 +36,19 @@ impl Echo {
 impl Connection {
     /// The peer's address is not validated: `received` bytes came from it in one packet. `seed`
     /// must never have been used before.
-    pub(crate) fn be_in_doubt(&mut self, came: usize, mut doubt: Doubt, seed: u64) {
-        doubt.on_came(came);
+    pub(crate) fn limit_amplification(
+        &mut self,
+        received: usize,
+        mut limit: AmplificationLimit,
+        seed: u64,
+    ) {
+        limit.on_received(received);
         if let Machine::Sender(sender) = &mut self.machine {
-            doubt.toss();
-            sender.doubt(Some(seed));
+            limit.toss();
+            sender.test_by_coins(Some(seed));
         }
-        self.doubt = Some(doubt);
-        self.allow();
+        self.amplification_limit = Some(limit);
+        self.update_allowance();
     }
 
     /// Whether only the peer's OPEN has arrived.
@@ -52,29 +57,29 @@ impl Connection {
     }
 
     /// The peer opens the connection again: it was restarted before it sent anything else.
-    pub(crate) fn opens_again(&mut self, now: Instant) {
-        (self.heard, self.asked) = (now, now);
+    pub(crate) fn on_reopened(&mut self, now: Instant) {
+        (self.last_received, self.last_probe) = (now, now);
     }
 
     /// The peer's address is validated.
-    pub(crate) fn trust(&mut self) {
+    pub(crate) fn on_address_validated(&mut self) {
         self.half_open = false;
-        if self.doubt.take().is_some()
+        if self.amplification_limit.take().is_some()
             && let Machine::Sender(sender) = &mut self.machine
         {
-            sender.doubt(None);
+            sender.test_by_coins(None);
         }
-        self.allow();
+        self.update_allowance();
     }
 
     /// A datagram of `bytes` came from the peer's address.
-    pub(crate) fn on_came(&mut self, bytes: usize) {
-        if let Some(doubt) = &mut self.doubt {
-            doubt.on_came(bytes);
+    pub(crate) fn on_received(&mut self, bytes: usize) {
+        if let Some(limit) = &mut self.amplification_limit {
+            limit.on_received(bytes);
             if let Machine::Receiver(receiver) = &mut self.machine {
-                receiver.spoke = false;
+                receiver.allowance_used = false;
             }
-            self.allow();
+            self.update_allowance();
         }
     }
 
@@ -83,58 +88,58 @@ impl Connection {
     /// packets at once. Packets that wait for room get at least half of it. A KEEPALIVE itself does
     /// not wait for room.
     pub(crate) fn push_keepalive(&mut self, keepalive: Keepalive) {
-        let may = match (&mut self.doubt, &self.machine) {
+        let may = match (&mut self.amplification_limit, &self.machine) {
             (None, _) => true,
-            (Some(_), Machine::Receiver(receiver)) if receiver.waits() => false,
-            (Some(doubt), Machine::Sender(sender)) if sender.waits_for_room() => {
-                doubt.keeps_alive(HEADER_BYTES)
+            (Some(_), Machine::Receiver(receiver)) if receiver.waits_for_ack() => false,
+            (Some(limit), Machine::Sender(sender)) if sender.waits_for_room() => {
+                limit.keeps_alive(HEADER_BYTES)
             }
-            (Some(doubt), _) => doubt.allows(HEADER_BYTES),
+            (Some(limit), _) => limit.allows(HEADER_BYTES),
         };
         if may {
-            self.outbox.push(Single::Keepalive(keepalive));
+            self.outbox.push(OutboxPacket::Keepalive(keepalive));
         }
     }
 
     /// Whether a datagram of `bytes` may be sent; if so it is counted.
     pub(crate) fn may_go(&mut self, bytes: usize) -> bool {
-        let Some(doubt) = &mut self.doubt else { return true };
-        let may = doubt.allows(bytes);
+        let Some(limit) = &mut self.amplification_limit else { return true };
+        let may = limit.allows(bytes);
         if may {
-            self.on_went(bytes, 1);
+            self.on_sent_bytes(bytes, 1);
         }
         may
     }
 
     /// Counts sent datagrams.
-    pub(super) fn on_went(&mut self, bytes: usize, packets: usize) {
-        if let Some(doubt) = &mut self.doubt {
-            doubt.on_went(bytes, packets);
-            self.allow();
+    pub(super) fn on_sent_bytes(&mut self, bytes: usize, packets: usize) {
+        if let Some(limit) = &mut self.amplification_limit {
+            limit.on_sent_bytes(bytes, packets);
+            self.update_allowance();
         }
     }
 
     /// Evaluates the coins that the peer's packets guessed.
-    pub(super) fn on_called(&mut self) {
-        let Some(doubt) = &mut self.doubt else { return };
+    pub(super) fn check_coin_evidence(&mut self) {
+        let Some(limit) = &mut self.amplification_limit else { return };
         let Machine::Sender(sender) = &mut self.machine else { return };
-        let calls = sender.take_calls();
-        if calls == Calls::default() {
+        let evidence = sender.take_coin_evidence();
+        if evidence == CoinEvidence::default() {
             return;
         }
-        if calls.wrong {
-            doubt.on_wrong();
-            self.allow();
-        } else if doubt.on_right(calls.right) {
-            self.trust();
+        if evidence.wrong {
+            limit.on_wrong();
+            self.update_allowance();
+        } else if limit.on_right(evidence.right) {
+            self.on_address_validated();
         } else {
-            self.allow();
+            self.update_allowance();
         }
     }
 
     /// The passive end has not validated this address: `packet` returns its number.
     pub(crate) fn echo(&mut self, now: Instant, (proof, packet): (u32, Vec<u8>)) {
-        let (next, wait) = (Some(now), ECHO_AGAIN);
+        let (next, wait) = (Some(now), ECHO_INTERVAL);
         self.echo = Some(Echo { proof, packet, answered: false, next, wait });
     }
 
@@ -152,7 +157,7 @@ impl Connection {
             Some(_) if settled => {}
             Some(_) => {
                 self.echo = None;
-                self.quit_with(now, "this end was started again", Reason::Forgotten);
+                self.quit_with(now, "this end was started again", CloseReason::Forgotten);
             }
         }
     }
@@ -174,15 +179,17 @@ impl Connection {
     }
 
     /// Updates the machine's limit.
-    fn allow(&mut self) {
+    fn update_allowance(&mut self) {
         match &mut self.machine {
             Machine::Sender(sender) => {
-                sender.allow(self.doubt.as_ref().map_or(u64::MAX, Doubt::room));
+                sender.set_allowance(
+                    self.amplification_limit.as_ref().map_or(u64::MAX, AmplificationLimit::room),
+                );
             }
             Machine::Receiver(receiver) => {
-                let datagram = self.doubt.as_ref().map(Doubt::largest);
+                let datagram = self.amplification_limit.as_ref().map(AmplificationLimit::largest);
                 receiver.allowance = datagram.unwrap_or(usize::MAX);
-                receiver.spoke &= datagram.is_some();
+                receiver.allowance_used &= datagram.is_some();
             }
         }
     }

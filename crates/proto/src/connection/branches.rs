@@ -4,50 +4,50 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::outbox::Single;
+use super::outbox::OutboxPacket;
 use super::{Closing, Connection};
-use crate::api::Reason;
+use crate::api::CloseReason;
 use crate::crypto::cipher::Cipher;
 use crate::crypto::exporter::{Chain, ChainKeys};
-use crate::negotiated::Taken;
+use crate::negotiated::PacketOutcome;
 use crate::time::{Instant, earliest};
 use crate::wire::packet::Parameters;
-use crate::wire::sealed::{Branch, Offer};
+use crate::wire::sealed::{Branch, HandshakePayload};
 
 /// Most pending BRANCHes at either end; a further one is repeated by the peer, or not made.
-pub(crate) const MAX_WAITING: usize = 64;
+pub(crate) const MAX_PENDING: usize = 64;
 /// How far a number may be above the highest used one: each costs a step of the key chain.
-const MAX_AHEAD: u64 = 2 * MAX_WAITING as u64;
+const MAX_AHEAD: u64 = 2 * MAX_PENDING as u64;
 /// Most skipped numbers that may still come; beyond that the oldest are dropped.
-const MAX_PASSED: usize = 2 * MAX_WAITING;
+const MAX_SKIPPED: usize = 2 * MAX_PENDING;
 /// First and longest interval at which BRANCH is repeated: after an outage that the branch survives
 /// it must arrive soon.
-const SHORTEST_WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const MIN_INTERVAL: Duration = Duration::from_millis(250);
+const MAX_INTERVAL: Duration = Duration::from_secs(5);
 /// BRANCH is repeated as long as the unconfirmed branch lives, and no longer than this.
-const LONGEST: Duration = Duration::from_secs(300);
+const MAX_DURATION: Duration = Duration::from_secs(300);
 
 /// The branches of a connection.
 #[derive(Debug)]
 pub(crate) struct Branches {
     /// The negotiated parameters: those of branches are no looser.
-    settled: Offer,
+    negotiated: HandshakePayload,
     /// Round trip of the handshake, if measured, and its upper bound.
     pub(crate) rtts: (Option<Duration>, Option<Duration>),
-    side: Side,
+    side: BranchSide,
 }
 
 #[derive(Debug)]
-enum Side {
+enum BranchSide {
     /// The keys of the next number, and the unconfirmed branches.
-    Active { chain: Chain, next: u64, waiting: Vec<Waiting> },
+    Active { chain: Chain, next: u64, unacked: Vec<UnackedBranch> },
     /// The unused keys, and the branches that the client has not taken.
-    Passive { untaken: Untaken, come: VecDeque<(Branch, ChainKeys)> },
+    Passive { unused: UnusedKeys, arrived: VecDeque<(Branch, ChainKeys)> },
 }
 
 /// A BRANCH that is not confirmed by a packet on the branch.
 #[derive(Debug)]
-struct Waiting {
+struct UnackedBranch {
     branch: Branch,
     id: u32,
     next: Instant,
@@ -57,20 +57,20 @@ struct Waiting {
 
 /// The keys of unused numbers: each is given out once and deleted.
 #[derive(Debug)]
-struct Untaken {
+struct UnusedKeys {
     chain: Chain,
     highest: u64,
     /// Unused numbers below the highest.
-    passed: BTreeMap<u64, ChainKeys>,
+    skipped: BTreeMap<u64, ChainKeys>,
 }
 
 /// A number that no active end can have reached.
 #[derive(Debug, PartialEq, Eq)]
 struct TooFar;
 
-impl Untaken {
+impl UnusedKeys {
     fn of(chain: Chain) -> Self {
-        Self { chain, highest: 0, passed: BTreeMap::new() }
+        Self { chain, highest: 0, skipped: BTreeMap::new() }
     }
 
     /// The keys of this number, if it is unused and not too old.
@@ -80,11 +80,11 @@ impl Untaken {
         }
         while self.highest < number {
             self.highest += 1;
-            self.passed.insert(self.highest, self.chain.step());
+            self.skipped.insert(self.highest, self.chain.step());
         }
-        let keys = self.passed.remove(&number);
-        while self.passed.len() > MAX_PASSED {
-            self.passed.pop_first();
+        let keys = self.skipped.remove(&number);
+        while self.skipped.len() > MAX_SKIPPED {
+            self.skipped.pop_first();
         }
         Ok(keys)
     }
@@ -96,26 +96,28 @@ impl Branches {
     pub(crate) fn of(
         chain: Chain,
         active: bool,
-        settled: Offer,
+        negotiated: HandshakePayload,
         rtts: (Option<Duration>, Option<Duration>),
     ) -> Self {
         let side = match active {
-            true => Side::Active { chain, next: 1, waiting: Vec::new() },
-            false => Side::Passive { untaken: Untaken::of(chain), come: VecDeque::new() },
+            true => BranchSide::Active { chain, next: 1, unacked: Vec::new() },
+            false => {
+                BranchSide::Passive { unused: UnusedKeys::of(chain), arrived: VecDeque::new() }
+            }
         };
-        Self { settled, rtts, side }
+        Self { negotiated, rtts, side }
     }
 
     /// The negotiated parameters of the connection.
-    pub(crate) fn settled(&self) -> &Offer {
-        &self.settled
+    pub(crate) fn negotiated(&self) -> &HandshakePayload {
+        &self.negotiated
     }
 
     /// Whether no parameter is looser than the negotiated one.
-    fn holds(&self, offer: &Offer) -> bool {
-        let (of, most) = (&offer.parameters, &self.settled.parameters);
-        offer.ciphers == self.settled.ciphers
-            && offer.table_bytes <= self.settled.table_bytes
+    fn holds(&self, offer: &HandshakePayload) -> bool {
+        let (of, most) = (&offer.parameters, &self.negotiated.parameters);
+        offer.ciphers == self.negotiated.ciphers
+            && offer.table_bytes <= self.negotiated.table_bytes
             && of.buffer_bytes <= most.buffer_bytes
             && of.packet_bytes <= most.packet_bytes
             && of.burst.packets <= most.burst.packets
@@ -124,8 +126,8 @@ impl Branches {
     }
 
     /// The wanted parameters, limited to the negotiated ones.
-    fn within(&self, wanted: Offer) -> Offer {
-        let (of, most) = (wanted.parameters, &self.settled.parameters);
+    fn within(&self, wanted: HandshakePayload) -> HandshakePayload {
+        let (of, most) = (wanted.parameters, &self.negotiated.parameters);
         let mut parameters = Parameters {
             buffer_bytes: of.buffer_bytes.min(most.buffer_bytes),
             packet_bytes: of.packet_bytes.min(most.packet_bytes),
@@ -134,22 +136,22 @@ impl Branches {
         };
         parameters.burst.packets = parameters.burst.packets.min(most.burst.packets);
         parameters.burst.interval = parameters.burst.interval.max(most.burst.interval);
-        let table_bytes = wanted.table_bytes.min(self.settled.table_bytes);
-        Offer { parameters, ciphers: self.settled.ciphers, table_bytes }
+        let table_bytes = wanted.table_bytes.min(self.negotiated.table_bytes);
+        HandshakePayload { parameters, ciphers: self.negotiated.ciphers, table_bytes }
     }
 
     /// The next branch that the peer announced (passive end).
-    pub(crate) fn take_come(&mut self) -> Option<(Branch, ChainKeys)> {
+    pub(crate) fn take_arrived(&mut self) -> Option<(Branch, ChainKeys)> {
         match &mut self.side {
-            Side::Active { .. } => None,
-            Side::Passive { come, .. } => come.pop_front(),
+            BranchSide::Active { .. } => None,
+            BranchSide::Passive { arrived, .. } => arrived.pop_front(),
         }
     }
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         match &self.side {
-            Side::Active { waiting, .. } => earliest(waiting.iter().map(|of| Some(of.next))),
-            Side::Passive { .. } => None,
+            BranchSide::Active { unacked, .. } => earliest(unacked.iter().map(|of| Some(of.next))),
+            BranchSide::Passive { .. } => None,
         }
     }
 }
@@ -170,40 +172,42 @@ impl Connection {
     pub(crate) fn make_branch(
         &mut self,
         now: Instant,
-        wanted: Offer,
+        wanted: HandshakePayload,
     ) -> Option<(Branch, ChainKeys)> {
         let branches = self.branches.as_mut().filter(|_| self.closing == Closing::No)?;
         let offer = branches.within(wanted);
         let (wait, _) = branches.rtts;
-        let wait = (wait.unwrap_or_default() * 3 / 2).max(SHORTEST_WAIT);
-        let Side::Active { chain, next: number, waiting } = &mut branches.side else {
+        let wait = (wait.unwrap_or_default() * 3 / 2).max(MIN_INTERVAL);
+        let BranchSide::Active { chain, next: number, unacked } = &mut branches.side else {
             return None;
         };
-        if waiting.len() >= MAX_WAITING {
+        if unacked.len() >= MAX_PENDING {
             return None;
         }
         let (branch, keys) = (Branch { number: *number, offer }, chain.step());
         *number += 1;
-        let until = now + branch.offer.parameters.death_timer.min(LONGEST);
-        waiting.push(Waiting { branch: branch.clone(), id: keys.id, next: now, wait, until });
+        let until = now + branch.offer.parameters.death_timer.min(MAX_DURATION);
+        unacked.push(UnackedBranch { branch: branch.clone(), id: keys.id, next: now, wait, until });
         self.tick_branches(now);
         Some((branch, keys))
     }
 
     /// The cipher of its packets, if encrypted.
     pub(crate) fn cipher(&self) -> Option<Cipher> {
-        self.link.cipher()
+        self.codec.cipher()
     }
 
     /// A packet of the branch with this id arrived.
-    pub(crate) fn on_branch_heard(&mut self, id: u32) {
-        if let Some(Side::Active { waiting, .. }) = self.branches.as_mut().map(|of| &mut of.side) {
-            waiting.retain(|of| of.id != id);
+    pub(crate) fn on_branch_confirmed(&mut self, id: u32) {
+        if let Some(BranchSide::Active { unacked, .. }) =
+            self.branches.as_mut().map(|of| &mut of.side)
+        {
+            unacked.retain(|of| of.id != id);
         }
     }
 
     /// The connection that this one branched from has closed, so BRANCH leaves no more.
-    pub(crate) fn on_stem_closed(&mut self, now: Instant, reason: &Reason) {
+    pub(crate) fn on_stem_closed(&mut self, now: Instant, reason: &CloseReason) {
         if self.half_open {
             self.outbox.clear();
             self.close(now, reason.clone());
@@ -212,56 +216,61 @@ impl Connection {
 
     /// Queues the BRANCHes that are due.
     pub(super) fn tick_branches(&mut self, now: Instant) {
-        let Some(Side::Active { waiting, .. }) = self.branches.as_mut().map(|of| &mut of.side)
+        let Some(BranchSide::Active { unacked, .. }) =
+            self.branches.as_mut().map(|of| &mut of.side)
         else {
             return;
         };
-        for of in waiting.iter_mut().filter(|of| of.next <= now) {
-            self.outbox.push(Single::Branch(Box::new(of.branch.clone())));
+        for of in unacked.iter_mut().filter(|of| of.next <= now) {
+            self.outbox.push(OutboxPacket::Branch(Box::new(of.branch.clone())));
             of.next = now + of.wait;
-            of.wait = (of.wait * 3 / 2).min(LONGEST_WAIT.max(of.wait));
+            of.wait = (of.wait * 3 / 2).min(MAX_INTERVAL.max(of.wait));
         }
-        waiting.retain(|of| of.next < of.until);
+        unacked.retain(|of| of.next < of.until);
     }
 
     /// A BRANCH: accepted if branches are allowed, its number is new, and no parameter is looser
     /// than negotiated.
-    pub(super) fn handle_branch(&mut self, branch: Branch) -> Taken {
+    pub(super) fn handle_branch(&mut self, branch: Branch) -> PacketOutcome {
         let Some(branches) = self.branches.as_mut().filter(|_| self.closing == Closing::No) else {
-            return Taken::Dropped;
+            return PacketOutcome::Dropped;
         };
         if !branches.holds(&branch.offer) {
-            return Taken::Dropped;
+            return PacketOutcome::Dropped;
         }
         match &mut branches.side {
-            Side::Active { .. } => return Taken::Violation("a packet of the active end's"),
-            Side::Passive { come, .. } if come.len() >= MAX_WAITING => {}
-            Side::Passive { untaken, come } => match untaken.take(branch.number) {
-                Ok(keys) => come.extend(keys.map(|keys| (branch, keys))),
-                Err(TooFar) => return Taken::Violation("a branch whose number is too high"),
+            BranchSide::Active { .. } => {
+                return PacketOutcome::Violation("a packet of the active end's");
+            }
+            BranchSide::Passive { arrived, .. } if arrived.len() >= MAX_PENDING => {}
+            BranchSide::Passive { unused, arrived } => match unused.take(branch.number) {
+                Ok(keys) => arrived.extend(keys.map(|keys| (branch, keys))),
+                Err(TooFar) => {
+                    return PacketOutcome::Violation("a branch whose number is too high");
+                }
             },
         }
-        Taken::Authentic
+        PacketOutcome::Authentic
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crypto::exporter::Root;
+    use crate::crypto::exporter::ExporterSecret;
     use crate::crypto::noise::SplitKeys;
 
     fn chain() -> Chain {
         let keys = SplitKeys { initiator_to_responder: [1; 32], responder_to_initiator: [2; 32] };
-        Root::of(&keys).branches()
+        ExporterSecret::of(&keys).branches()
     }
 
     #[test]
-    fn a_number_is_taken_once_in_any_order_and_has_the_keys_of_its_step() {
+    fn branch_numbers_in_any_order_get_their_keys_once() {
         let mut all = chain();
         let ids: Vec<u32> = (0..200).map(|_| all.step().id).collect();
-        let mut untaken = Untaken::of(chain());
-        let mut take = |number: u64| untaken.take(number).map(|keys| keys.map(|keys| keys.id));
+        let mut unused = UnusedKeys::of(chain());
+        let mut take = |number: u64| unused.take(number).map(|keys| keys.map(|keys| keys.id));
         assert_eq!(take(0), Ok(None));
         for number in [1, 3, 2, 60, 59, 4] {
             assert_eq!(take(number), Ok(Some(ids[number as usize - 1])), "{number}");
@@ -276,15 +285,15 @@ mod tests {
     }
 
     #[test]
-    fn no_keys_are_kept_of_what_was_taken_and_a_bounded_number_of_others() {
-        let mut untaken = Untaken::of(chain());
+    fn used_keys_are_deleted_and_unused_ones_are_bounded() {
+        let mut unused = UnusedKeys::of(chain());
         for number in 1..1000 {
-            assert!(untaken.take(number).is_ok_and(|keys| keys.is_some()));
-            assert!(untaken.passed.is_empty());
+            assert!(unused.take(number).is_ok_and(|keys| keys.is_some()));
+            assert!(unused.skipped.is_empty());
         }
         for round in 1..50 {
-            assert!(untaken.take(999 + round * MAX_AHEAD).is_ok());
-            assert!(untaken.passed.len() <= MAX_PASSED);
+            assert!(unused.take(999 + round * MAX_AHEAD).is_ok());
+            assert!(unused.skipped.len() <= MAX_SKIPPED);
         }
     }
 }

@@ -2,27 +2,27 @@
 
 use std::time::Duration;
 
-use super::outbox::Single;
+use super::outbox::OutboxPacket;
 use super::{Closing, Connection, Machine};
-use crate::api::Reason;
+use crate::api::CloseReason;
 
 use crate::time::Instant;
 use crate::trace::Timer;
 
 /// Most QUITs (`sealed`).
-const QUIT_TRIES: u8 = 5;
+const MAX_QUITS: u8 = 5;
 /// Longest time between two QUITs, which are repeated until the death timer (`rfc998`).
 const LONGEST_QUIT_INTERVAL: Duration = Duration::from_secs(5);
 /// A peer that is silent for this long is in the middle of no buffer.
-const QUIT_ANYWAY: Duration = Duration::from_secs(1);
+const QUIT_PENDING_MAX: Duration = Duration::from_secs(1);
 /// Bounds of the time between two QUITs, and of the dally after one came.
 const QUIT_INTERVAL: (Duration, Duration) =
     (Duration::from_millis(100), Duration::from_millis(500));
 
 impl Connection {
-    pub(crate) fn say_limit(&mut self, limit: u8) {
+    pub(crate) fn set_limit_cause(&mut self, limit: u8) {
         if let Machine::Sender(sender) = &mut self.machine {
-            sender.say_limit(limit);
+            sender.set_limit_cause(limit);
         }
     }
 
@@ -30,57 +30,59 @@ impl Connection {
         if self.closing != Closing::No {
             return;
         }
-        let (reason, outcome) = (reason.to_owned(), Reason::Quit);
-        self.closing = Closing::Wanting { reason, since: now, outcome };
-        if let (Machine::Sender(sender), true) = (&mut self.machine, self.rules.to_the_letter) {
-            sender.begin_nothing();
+        let (reason, outcome) = (reason.to_owned(), CloseReason::Quit);
+        self.closing = Closing::QuitPending { reason, since: now, outcome };
+        if let (Machine::Sender(sender), true) = (&mut self.machine, self.profile.strict_bursts) {
+            sender.stop_new_buffers();
         }
-        self.tick_wanting(now);
+        self.tick_quit_pending(now);
     }
 
     /// The client drops the connection: QUIT leaves once, without waiting for QUITACK.
     pub(crate) fn forget(&mut self, now: Instant, reason: &str) {
         if !matches!(self.closing, Closing::Closed(_)) {
-            self.outbox.push(Single::Quit(reason.to_owned()));
-            self.close(now, Reason::Quit);
+            self.outbox.push(OutboxPacket::Quit(reason.to_owned()));
+            self.close(now, CloseReason::Quit);
         }
     }
 
     /// This end gives up with this outcome: QUIT with the reason leaves at once.
-    pub(super) fn quit_with(&mut self, now: Instant, reason: &str, outcome: Reason) {
+    pub(super) fn quit_with(&mut self, now: Instant, reason: &str, outcome: CloseReason) {
         self.begin_quitting(now, reason.to_owned(), outcome);
     }
 
     /// The QUIT exchange is over. An end that has everything by now has finished, whichever end
     /// gave up, unless its own client stopped it (`docs/protocol.md §7.3`).
-    pub(super) fn leave(&mut self, now: Instant, reason: Reason) {
-        let finished = reason != Reason::Quit && self.is_settled();
-        self.close(now, if finished { Reason::Finished } else { reason });
+    pub(super) fn leave(&mut self, now: Instant, reason: CloseReason) {
+        let finished = reason != CloseReason::Quit && self.is_settled();
+        self.close(now, if finished { CloseReason::Finished } else { reason });
     }
 
     /// The outcome, if this end has given up.
-    pub(super) fn outcome_of_quit(&self) -> Option<Reason> {
+    pub(super) fn outcome_of_quit(&self) -> Option<CloseReason> {
         match &self.closing {
-            Closing::Wanting { outcome, .. } | Closing::Quitting { outcome, .. } => {
+            Closing::QuitPending { outcome, .. } | Closing::QuitSent { outcome, .. } => {
                 Some(outcome.clone())
             }
-            Closing::No | Closing::Leaving { .. } | Closing::Closed(_) => None,
+            Closing::No | Closing::Draining { .. } | Closing::Closed(_) => None,
         }
     }
 
     /// When a pending QUIT leaves although a buffer is under way, if the peer is silent.
-    pub(super) fn wanting_deadline(&self) -> Option<Instant> {
+    pub(super) fn quit_pending_deadline(&self) -> Option<Instant> {
         match &self.closing {
-            Closing::Wanting { since, .. } => Some(self.heard.max(*since) + QUIT_ANYWAY),
+            Closing::QuitPending { since, .. } => {
+                Some(self.last_received.max(*since) + QUIT_PENDING_MAX)
+            }
             _ => None,
         }
     }
 
     /// Sends a pending QUIT as soon as no buffer is under way.
-    pub(super) fn tick_wanting(&mut self, now: Instant) {
-        let Closing::Wanting { reason, outcome, .. } = &self.closing else { return };
-        let between = !self.rules.to_the_letter
-            || self.wanting_deadline().is_some_and(|at| at <= now)
+    pub(super) fn tick_quit_pending(&mut self, now: Instant) {
+        let Closing::QuitPending { reason, outcome, .. } = &self.closing else { return };
+        let between = !self.profile.strict_bursts
+            || self.quit_pending_deadline().is_some_and(|at| at <= now)
             || match &self.machine {
                 Machine::Sender(sender) => sender.is_between_buffers(),
                 Machine::Receiver(receiver) => receiver.is_between_buffers(),
@@ -91,16 +93,16 @@ impl Connection {
         }
     }
 
-    fn begin_quitting(&mut self, now: Instant, reason: String, outcome: Reason) {
-        let (left, wait) = (QUIT_TRIES, self.quit_interval());
+    fn begin_quitting(&mut self, now: Instant, reason: String, outcome: CloseReason) {
+        let (left, wait) = (MAX_QUITS, self.quit_interval());
         let until = now + self.death_timer;
-        self.closing = Closing::Quitting { reason, left, wait, next: now, until, outcome };
+        self.closing = Closing::QuitSent { reason, left, wait, next: now, until, outcome };
         self.tick_quit(now);
     }
 
     pub(super) fn tick_quit(&mut self, now: Instant) {
-        let (interval, to_the_letter) = (self.quit_interval(), self.rules.to_the_letter);
-        let Closing::Quitting { reason, left, wait, next, until, outcome } = &mut self.closing
+        let (interval, to_the_letter) = (self.quit_interval(), self.profile.strict_bursts);
+        let Closing::QuitSent { reason, left, wait, next, until, outcome } = &mut self.closing
         else {
             return;
         };
@@ -123,7 +125,7 @@ impl Connection {
         }
         let reason = reason.clone();
         self.note_timer(now, Timer::Quit);
-        self.outbox.push(Single::Quit(reason));
+        self.outbox.push(OutboxPacket::Quit(reason));
     }
 
     pub(super) fn quit_interval(&self) -> Duration {

@@ -1,9 +1,9 @@
 //! Packets of buffers: only a receiver takes them, and only before QUIT.
 
 use super::{Closing, Connection, Machine};
-use crate::api::Reception;
-use crate::codec::Received;
-use crate::negotiated::Taken;
+use crate::api::RecvMeta;
+use crate::codec::DecodedPacket;
+use crate::negotiated::PacketOutcome;
 use crate::time::Instant;
 
 impl Connection {
@@ -11,22 +11,22 @@ impl Connection {
     pub(super) fn handle_of_buffer(
         &mut self,
         now: Instant,
-        received: &Received<'_>,
-        reception: Reception,
-    ) -> Taken {
-        let Machine::Receiver(receiver) = &mut self.machine else { return Taken::Dropped };
-        if matches!(self.closing, Closing::Leaving { .. }) {
-            return Taken::Dropped;
+        received: &DecodedPacket<'_>,
+        reception: RecvMeta,
+    ) -> PacketOutcome {
+        let Machine::Receiver(receiver) = &mut self.machine else { return PacketOutcome::Dropped };
+        if matches!(self.closing, Closing::Draining { .. }) {
+            return PacketOutcome::Dropped;
         }
-        let link = &mut self.link;
+        let codec = &mut self.codec;
         match received {
-            Received::Data { header, raw } => {
-                receiver.handle_data(now, header, raw, reception, link)
+            DecodedPacket::Data { header, raw } => {
+                receiver.handle_data(now, header, raw, reception, codec)
             }
-            Received::Repair { header, raw } => {
-                receiver.handle_repair(now, header, raw, reception, link)
+            DecodedPacket::Repair { header, raw } => {
+                receiver.handle_repair(now, header, raw, reception, codec)
             }
-            Received::Other { .. } => Taken::Dropped,
+            DecodedPacket::Other { .. } => PacketOutcome::Dropped,
         }
     }
 }

@@ -2,7 +2,7 @@
 //! (`receiver/header_prediction.rs`).
 
 use super::{Closing, Connection, Machine};
-use crate::api::{Reception, Route};
+use crate::api::{RecvMeta, Route};
 use crate::time::Instant;
 
 impl Connection {
@@ -13,21 +13,22 @@ impl Connection {
         now: Instant,
         route: Route,
         bytes: &[u8],
-        reception: Reception,
+        reception: RecvMeta,
     ) -> bool {
         let Machine::Receiver(receiver) = &mut self.machine else { return false };
-        let usual = self.closing == Closing::No && self.doubt.is_none() && !self.silent;
-        if !usual || receiver.is_finished() {
+        let fast =
+            self.closing == Closing::No && self.amplification_limit.is_none() && !self.silent;
+        if !fast || receiver.is_finished() {
             return false;
         }
-        let Some(number) = receiver.take_predicted(now, bytes, reception, &mut self.link) else {
+        let Some(number) = receiver.take_predicted(now, bytes, reception, &mut self.codec) else {
             return false;
         };
         let underway = receiver.underway();
         self.addresses.on_authentic(now, route, number, bytes.len());
-        (self.heard, self.asked) = (now, now);
-        self.refusals.on_heard(now, self.link.upcoming());
-        self.progress.on_moved(now, underway);
+        (self.last_received, self.last_probe) = (now, now);
+        self.peer_gone.on_authentic(now, self.codec.upcoming());
+        self.watchdog.on_moved(now, underway);
         true
     }
 
@@ -35,6 +36,6 @@ impl Connection {
     #[cfg(test)]
     pub(crate) fn is_predicted(&self, now: Instant, raw: &[u8]) -> bool {
         let Machine::Receiver(receiver) = &self.machine else { return false };
-        receiver.is_predicted(now, raw, &self.link)
+        receiver.is_predicted(now, raw, &self.codec)
     }
 }

@@ -2,16 +2,16 @@
 
 use super::{Connection, Machine};
 use crate::api::Route;
-use crate::codec::Link;
+use crate::codec::Codec;
 use crate::crypto::exporter::ChainKeys;
 use crate::sender::Sender;
 
 impl Connection {
     /// The codec of a branch or lane with these keys, at its active or passive end. It must be made
     /// once for each.
-    pub(crate) fn link_of(&self, keys: &ChainKeys, active: bool) -> Option<Link> {
+    pub(crate) fn codec_of(&self, keys: &ChainKeys, active: bool) -> Option<Codec> {
         let (out, into) = keys.seen_from(active);
-        Some(Link::sealed(keys.id, keys.id, self.link.cipher()?, out, into))
+        Some(Codec::sealed(keys.id, keys.id, self.codec.cipher()?, out, into))
     }
 
     /// Whether the peer has asked for another lane since the last call.
@@ -21,7 +21,7 @@ impl Connection {
 
     /// The peer's validated address.
     pub(crate) fn home(&self) -> Option<Route> {
-        self.addresses.home()
+        self.addresses.validated()
     }
 
     /// Its sender, if it has one.

@@ -3,9 +3,9 @@
 
 use std::collections::VecDeque;
 
-use crate::amplification_limit::Doubt;
+use crate::amplification_limit::AmplificationLimit;
 use crate::api::Route;
-use crate::codec::Link;
+use crate::codec::Codec;
 use crate::limits::MAX_REASON;
 use crate::units::PacketNumber;
 use crate::wire::packet::Keepalive;
@@ -13,11 +13,11 @@ use crate::wire::rfc998;
 use crate::wire::sealed::{Branch, Token};
 
 /// Most packets in the outbox: the peer can provoke them, and none may be able to leave.
-const MAX_WAITING: usize = 64;
+const MAX_PACKETS: usize = 64;
 
 /// A packet that is neither data nor control.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Single {
+pub(super) enum OutboxPacket {
     Keepalive(Keepalive),
     Quit(String),
     QuitAck,
@@ -28,7 +28,7 @@ pub(super) enum Single {
     Branch(Box<Branch>),
 }
 
-impl Single {
+impl OutboxPacket {
     fn route(&self) -> Option<Route> {
         match self {
             Self::Answer(_, route) => Some(*route),
@@ -47,27 +47,27 @@ impl Single {
         rfc998::HEADER_BYTES + text
     }
 
-    fn put(&self, link: &mut Link, out: &mut Vec<u8>) -> PacketNumber {
+    fn put(&self, codec: &mut Codec, out: &mut Vec<u8>) -> PacketNumber {
         match self {
-            Self::Keepalive(keepalive) => link.put_keepalive(out, *keepalive),
-            Self::Quit(reason) => link.put_quit(out, reason),
-            Self::QuitAck => link.put_quit_ack(out),
-            Self::Abort(what) => link.put_abort(out, what),
-            Self::Done => link.put_done(out),
-            Self::Answer(token, _) => link.put_answer(out, token),
-            Self::Branch(branch) => link.put_branch(out, branch),
+            Self::Keepalive(keepalive) => codec.put_keepalive(out, *keepalive),
+            Self::Quit(reason) => codec.put_quit(out, reason),
+            Self::QuitAck => codec.put_quit_ack(out),
+            Self::Abort(what) => codec.put_abort(out, what),
+            Self::Done => codec.put_done(out),
+            Self::Answer(token, _) => codec.put_answer(out, token),
+            Self::Branch(branch) => codec.put_branch(out, branch),
         }
     }
 }
 
 /// The packets that wait to leave.
 #[derive(Debug, Default)]
-pub(super) struct Singles(VecDeque<Single>);
+pub(super) struct Outbox(VecDeque<OutboxPacket>);
 
-impl Singles {
-    pub(super) fn push(&mut self, single: Single) {
-        if self.0.len() < MAX_WAITING {
-            self.0.push_back(single);
+impl Outbox {
+    pub(super) fn push(&mut self, packet: OutboxPacket) {
+        if self.0.len() < MAX_PACKETS {
+            self.0.push_back(packet);
         }
     }
 
@@ -76,28 +76,32 @@ impl Singles {
         self.0.clear();
     }
 
-    fn ready(&self, home: Option<Route>, doubt: Option<&Doubt>) -> Option<usize> {
-        self.0.iter().position(|single| {
-            let may = doubt.is_none_or(|doubt| doubt.allows(single.most_plain_bytes()));
-            may && single.route().or(home).is_some()
+    fn ready(&self, validated: Option<Route>, limit: Option<&AmplificationLimit>) -> Option<usize> {
+        self.0.iter().position(|packet| {
+            let may = limit.is_none_or(|limit| limit.allows(packet.most_plain_bytes()));
+            may && packet.route().or(validated).is_some()
         })
     }
 
     /// Whether a packet can leave.
-    pub(super) fn is_ready(&self, home: Option<Route>, doubt: Option<&Doubt>) -> bool {
-        self.ready(home, doubt).is_some()
+    pub(super) fn is_ready(
+        &self,
+        validated: Option<Route>,
+        limit: Option<&AmplificationLimit>,
+    ) -> bool {
+        self.ready(validated, limit).is_some()
     }
 
     /// Appends the next packet that can leave. Returns its destination and number.
     pub(super) fn poll(
         &mut self,
-        home: Option<Route>,
-        doubt: Option<&Doubt>,
-        link: &mut Link,
+        validated: Option<Route>,
+        limit: Option<&AmplificationLimit>,
+        codec: &mut Codec,
         out: &mut Vec<u8>,
     ) -> Option<(Route, PacketNumber)> {
-        let single = self.0.remove(self.ready(home, doubt)?)?;
-        let route = single.route().or(home)?;
-        Some((route, single.put(link, out)))
+        let packet = self.0.remove(self.ready(validated, limit)?)?;
+        let route = packet.route().or(validated)?;
+        Some((route, packet.put(codec, out)))
     }
 }

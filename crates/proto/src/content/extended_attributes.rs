@@ -23,14 +23,14 @@ pub struct Owner {
 
 /// Attributes beyond mode and time; at most 65,535 bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct More {
+pub struct ExtraAttributes {
     /// The owner.
     pub owner: Option<Owner>,
     /// Extended attributes: names, at most 255 bytes each, and values.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl More {
+impl ExtraAttributes {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.owner.is_none() && self.xattrs.is_empty()

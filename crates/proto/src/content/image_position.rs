@@ -8,28 +8,28 @@ use crate::limits::MAX_AHEAD;
 use crate::units::BufferNumber;
 
 /// Bytes of the position, behind an image.
-pub const PLACE_BYTES: usize = 8;
+pub const POSITION_BYTES: usize = 8;
 /// Bit: it is the last image.
 const LAST: u64 = 1 << 63;
 
 /// The position of an image, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ImagePosition {
     /// The number.
     pub number: BufferNumber,
     /// Whether no image has a higher one.
     pub last: bool,
 }
 
-impl Place {
+impl ImagePosition {
     /// Appends it to the image in `buffer`. False if there is no room for it.
     #[must_use]
     pub fn put(self, buffer: &mut Buffer) -> bool {
         let word = (self.number.0 & !LAST) | if self.last { LAST } else { 0 };
         let at = buffer.filled().len();
-        let Some(room) = buffer.space().get_mut(at..at + PLACE_BYTES) else { return false };
+        let Some(room) = buffer.space().get_mut(at..at + POSITION_BYTES) else { return false };
         room.copy_from_slice(&word.to_be_bytes());
-        buffer.set_len(at + PLACE_BYTES);
+        buffer.set_len(at + POSITION_BYTES);
         true
     }
 
@@ -37,14 +37,14 @@ impl Place {
     #[must_use]
     pub fn take(buffer: &mut Buffer) -> Option<Self> {
         let place = Self::of(buffer)?;
-        buffer.set_len(buffer.filled().len() - PLACE_BYTES);
+        buffer.set_len(buffer.filled().len() - POSITION_BYTES);
         Some(place)
     }
 
     /// The position behind the image in `buffer`.
     #[must_use]
     pub fn of(buffer: &Buffer) -> Option<Self> {
-        let word = u64::from_be_bytes(*buffer.filled().last_chunk::<PLACE_BYTES>()?);
+        let word = u64::from_be_bytes(*buffer.filled().last_chunk::<POSITION_BYTES>()?);
         let number = BufferNumber(word & !LAST);
         (number.0 > 0).then_some(Self { number, last: word & LAST != 0 })
     }
@@ -52,7 +52,7 @@ impl Place {
 
 /// The images that have arrived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct ImagePositions {
     /// All up to this one.
     through: u64,
     /// And these beyond.
@@ -64,18 +64,18 @@ pub struct Places {
 /// others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("images have places that they cannot have")]
-pub struct OutOfPlace;
+pub struct PositionError;
 
-impl Places {
+impl ImagePositions {
     /// An image arrived. Returns whether it is new: it may have arrived before over a lane that was
     /// lost before its acknowledgement.
-    pub fn add(&mut self, place: Place) -> Result<bool, OutOfPlace> {
+    pub fn add(&mut self, place: ImagePosition) -> Result<bool, PositionError> {
         let number = place.number.0;
         let highest = self.beyond.last().copied().unwrap_or(self.through);
         let two_ends = place.last && self.last.is_some_and(|last| last != number);
         let behind = self.last.is_some_and(|last| number > last) || place.last && highest > number;
         if two_ends || behind || number > self.through.saturating_add(MAX_AHEAD) {
-            return Err(OutOfPlace);
+            return Err(PositionError);
         }
         if place.last {
             self.last = Some(number);
@@ -104,29 +104,29 @@ impl Places {
 mod tests {
     use super::*;
 
-    fn place(number: u64, last: bool) -> Place {
-        Place { number: BufferNumber(number), last }
+    fn place(number: u64, last: bool) -> ImagePosition {
+        ImagePosition { number: BufferNumber(number), last }
     }
 
     #[test]
-    fn a_place_stands_behind_its_image() {
+    fn a_position_is_read_from_behind_its_image() {
         let mut buffer = Buffer::new(12);
         buffer.set_len(3);
-        assert_eq!(Place::take(&mut buffer), None);
-        let told = place(7, true);
-        assert!(told.put(&mut buffer));
-        assert!(!told.put(&mut buffer), "no room");
-        assert_eq!((buffer.filled().len(), Place::of(&buffer)), (11, Some(told)));
-        assert_eq!(Place::take(&mut buffer), Some(told));
+        assert_eq!(ImagePosition::take(&mut buffer), None);
+        let position = place(7, true);
+        assert!(position.put(&mut buffer));
+        assert!(!position.put(&mut buffer), "no room");
+        assert_eq!((buffer.filled().len(), ImagePosition::of(&buffer)), (11, Some(position)));
+        assert_eq!(ImagePosition::take(&mut buffer), Some(position));
         assert_eq!(buffer.filled(), [0; 3]);
         let mut nowhere = Buffer::new(8);
         nowhere.set_len(8);
-        assert_eq!(Place::take(&mut nowhere), None, "places begin at 1");
+        assert_eq!(ImagePosition::take(&mut nowhere), None, "places begin at 1");
     }
 
     #[test]
-    fn all_are_here_when_every_place_up_to_the_last_is() {
-        let mut places = Places::default();
+    fn a_transfer_is_whole_when_every_position_up_to_the_last_arrived() {
+        let mut places = ImagePositions::default();
         assert_eq!(places.add(place(2, false)), Ok(true));
         assert_eq!(places.add(place(3, true)), Ok(true));
         assert_eq!(places.add(place(3, true)), Ok(false), "it came again");
@@ -137,15 +137,15 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_and_changes_nothing() {
-        let mut places = Places::default();
+    fn impossible_positions_are_refused_without_a_change() {
+        let mut places = ImagePositions::default();
         places.add(place(4, false)).expect("fine");
         let before = places.clone();
-        assert_eq!(places.add(place(3, true)), Err(OutOfPlace), "an end before what came");
-        assert_eq!(places.add(place(MAX_AHEAD + 1, false)), Err(OutOfPlace));
+        assert_eq!(places.add(place(3, true)), Err(PositionError), "an end before what came");
+        assert_eq!(places.add(place(MAX_AHEAD + 1, false)), Err(PositionError));
         assert_eq!(places, before);
         places.add(place(5, true)).expect("fine");
-        assert_eq!(places.add(place(6, false)), Err(OutOfPlace));
-        assert_eq!(places.add(place(4, true)), Err(OutOfPlace));
+        assert_eq!(places.add(place(6, false)), Err(PositionError));
+        assert_eq!(places.add(place(4, true)), Err(PositionError));
     }
 }

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_subtree_is_no_range() {
+    fn a_range_that_is_no_subtree_is_invalid() {
         let range = |offset, length, total| FileRange { offset, length, total };
         for good in [
             range(0, 1024, 1025),

@@ -102,8 +102,8 @@ fn links_are_whole_and_lead_back() {
 #[test]
 fn holes_are_within_their_extent_and_bounded() {
     let with = |length, pieces: &[(u32, u32)]| {
-        let piece = |(from, bytes): &(u32, u32)| Piece { from: *from, bytes: *bytes };
-        let pieces: Vec<Piece> = pieces.iter().map(piece).collect();
+        let piece = |(from, bytes): &(u32, u32)| DataRun { from: *from, bytes: *bytes };
+        let pieces: Vec<DataRun> = pieces.iter().map(piece).collect();
         let extent = Extent { pieces: Some(pieces), ..extent(length) };
         parsed(extent.data_bytes() as usize, &[extent])
     };
@@ -131,26 +131,30 @@ fn holes_are_within_their_extent_and_bounded() {
 #[test]
 fn further_attributes_are_read_strictly() {
     let owner = Owner { uid: 1, gid: 2, user: b"u".to_vec(), group: b"g".to_vec() };
-    let more = More { owner: Some(owner), xattrs: vec![(b"user.a".to_vec(), b"v".to_vec())] };
-    let read = |bytes: &[u8]| More::parse(&mut Reader::new(bytes));
+    let more =
+        ExtraAttributes { owner: Some(owner), xattrs: vec![(b"user.a".to_vec(), b"v".to_vec())] };
+    let read = |bytes: &[u8]| ExtraAttributes::parse(&mut Reader::new(bytes));
     let mut bytes = Vec::new();
     more.encode(&mut bytes);
     assert_eq!(bytes.len(), more.encoded_len());
     assert_eq!(read(&bytes), Ok(more));
     // An unknown type is skipped; a second owner and a value without a name are errors.
-    assert_eq!(read(&[0, 4, 9, 0, 1, 7]), Ok(More::default()));
+    assert_eq!(read(&[0, 4, 9, 0, 1, 7]), Ok(ExtraAttributes::default()));
     assert!(read(&[0, 4, 2, 0, 1, 0]).is_err());
     assert!(read(&[0, 5, 2, 0, 2, 1, 0]).is_err());
     let twice = [&[0, 24, 1, 0, 9][..], &[0; 9], &[1, 0, 9], &[0; 9]].concat();
     assert!(read(&twice[..14]).is_err() && read(&twice).is_err());
-    let large = More { xattrs: vec![(b"user.a".to_vec(), vec![0; 65_525])], ..More::default() };
-    let told = |more| {
+    let large = ExtraAttributes {
+        xattrs: vec![(b"user.a".to_vec(), vec![0; 65_525])],
+        ..ExtraAttributes::default()
+    };
+    let encoded = |more| {
         let attributes = Some(Attributes { more, ..Attributes::default() });
         encode_table(&[Extent { attributes, ..extent(0) }], &mut Vec::new())
     };
     let mut larger = large.clone();
     larger.xattrs[0].1.push(0);
-    assert_eq!((told(large), told(larger)), (Ok(()), Err(ContentError::TooLong)));
+    assert_eq!((encoded(large), encoded(larger)), (Ok(()), Err(ContentError::TooLong)));
 }
 
 #[test]
@@ -224,12 +228,12 @@ fn a_transfers_digest_depends_on_every_field_and_on_the_order() {
     }
 }
 
-fn more() -> impl Strategy<Value = More> {
+fn more() -> impl Strategy<Value = ExtraAttributes> {
     let name = || vec(1..=255u8, 1..9);
     let owner = (any::<u32>(), any::<u32>(), name(), vec(any::<u8>(), 0..9))
         .prop_map(|(uid, gid, user, group)| Owner { uid, gid, user, group });
     (proptest::option::of(owner), vec((name(), vec(any::<u8>(), 0..9)), 0..3))
-        .prop_map(|(owner, xattrs)| More { owner, xattrs })
+        .prop_map(|(owner, xattrs)| ExtraAttributes { owner, xattrs })
 }
 
 fn extents() -> impl Strategy<Value = Vec<Extent>> {
@@ -256,9 +260,9 @@ fn extents() -> impl Strategy<Value = Vec<Extent>> {
             let piece = |(gap, bytes)| {
                 let from = end + gap;
                 end = from + bytes;
-                Piece { from, bytes }
+                DataRun { from, bytes }
             };
-            let all: Vec<Piece> = gaps.into_iter().map(piece).collect();
+            let all: Vec<DataRun> = gaps.into_iter().map(piece).collect();
             all.into_iter().filter(|piece| piece.from + piece.bytes <= length).collect()
         });
         Extent { file, offset, length, kind, pieces, attributes, digest }

@@ -9,7 +9,7 @@ use std::fmt;
 pub use super::cipher::Cipher;
 use super::epoch::{EpochKey, KeyChain, epoch_of};
 use super::replay::ReplayWindow;
-use super::{Rejected, TAG_BYTES};
+use super::{OpenError, TAG_BYTES};
 use crate::units::PacketNumber;
 
 /// The keys of the direction away from here, and the numbers of its packets
@@ -148,14 +148,14 @@ impl OpeningKeys {
     ///
     /// Only a packet that authenticates is remembered. After any error `out` holds nothing of
     /// value: a failed opening leaves the slot missing, and must not be tried on a slot that
-    /// already holds data. An `out` of another length is [`Rejected::Forged`] and left alone.
+    /// already holds data. An `out` of another length is [`OpenError::Forged`] and left alone.
     pub fn open_into(
         &mut self,
         number: PacketNumber,
         header: &[u8],
         ciphertext_and_tag: &[u8],
         out: &mut [u8],
-    ) -> Result<usize, Rejected> {
+    ) -> Result<usize, OpenError> {
         let key = self.key(number)?;
         let body_bytes = key.open_into(number.0, header, ciphertext_and_tag, out)?;
         self.remember(number);
@@ -169,7 +169,7 @@ impl OpeningKeys {
         number: PacketNumber,
         header: &[u8],
         ciphertext_and_tag: &'a mut [u8],
-    ) -> Result<&'a [u8], Rejected> {
+    ) -> Result<&'a [u8], OpenError> {
         let key = self.key(number)?;
         let body = key.open_in_place(number.0, header, ciphertext_and_tag)?;
         self.remember(number);
@@ -195,7 +195,7 @@ impl OpeningKeys {
 
     /// The key for a number that may still come; asked before any cryptography, so that a flood
     /// of copies costs little.
-    fn key(&self, number: PacketNumber) -> Result<&EpochKey, Rejected> {
+    fn key(&self, number: PacketNumber) -> Result<&EpochKey, OpenError> {
         self.window.check(number)?;
         let epoch = epoch_of(number.0);
         if epoch == self.epoch {
@@ -203,9 +203,9 @@ impl OpeningKeys {
         } else if epoch == self.epoch + 1 {
             Ok(&self.next)
         } else if epoch + 1 == self.epoch {
-            self.previous.as_ref().ok_or(Rejected::UnknownEpoch)
+            self.previous.as_ref().ok_or(OpenError::UnknownEpoch)
         } else {
-            Err(Rejected::UnknownEpoch)
+            Err(OpenError::UnknownEpoch)
         }
     }
 

@@ -18,14 +18,14 @@ struct Packet {
 }
 
 impl Packet {
-    fn open(&self, keys: &mut OpeningKeys) -> Result<Vec<u8>, Rejected> {
+    fn open(&self, keys: &mut OpeningKeys) -> Result<Vec<u8>, OpenError> {
         let mut out = vec![0; self.sealed.len() - TAG_BYTES];
         let n = keys.open_into(self.number, &self.header, &self.sealed, &mut out)?;
         assert_eq!(n, out.len());
         Ok(out)
     }
 
-    fn open_in_place(&self, keys: &mut OpeningKeys) -> Result<Vec<u8>, Rejected> {
+    fn open_in_place(&self, keys: &mut OpeningKeys) -> Result<Vec<u8>, OpenError> {
         let mut sealed = self.sealed.clone();
         keys.open_in_place(self.number, &self.header, &mut sealed).map(<[u8]>::to_vec)
     }
@@ -151,8 +151,8 @@ fn packets_are_opened_once() {
     assert!(!opening.is_replay(packet.number));
     packet.open(&mut opening).unwrap();
     assert!(opening.is_replay(packet.number));
-    assert_eq!(packet.open(&mut opening), Err(Rejected::Replayed));
-    assert_eq!(packet.open_in_place(&mut opening), Err(Rejected::Replayed));
+    assert_eq!(packet.open(&mut opening), Err(OpenError::Replayed));
+    assert_eq!(packet.open_in_place(&mut opening), Err(OpenError::Replayed));
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_packet_below_the_window_is_too_old() {
     let late = seal_next(&mut sealing, b"late");
     skip_to(&mut sealing, WINDOW_NUMBERS);
     seal_next(&mut sealing, b"far").open(&mut opening).unwrap();
-    assert_eq!(late.open(&mut opening), Err(Rejected::TooOld));
+    assert_eq!(late.open(&mut opening), Err(OpenError::TooOld));
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn packets_reordered_across_the_border_open() {
     }
     assert_eq!(opening.epoch, 1);
     for packet in &packets {
-        assert_eq!(packet.open(&mut opening), Err(Rejected::Replayed));
+        assert_eq!(packet.open(&mut opening), Err(OpenError::Replayed));
     }
 }
 
@@ -211,8 +211,8 @@ fn an_epoch_after_the_next_is_unknown_until_the_next_is_entered() {
     let two = seal_next(&mut sealing, b"two");
 
     let before = state(&opening);
-    assert_eq!(two.open(&mut opening), Err(Rejected::UnknownEpoch));
-    assert_eq!(two.open_in_place(&mut opening), Err(Rejected::UnknownEpoch));
+    assert_eq!(two.open(&mut opening), Err(OpenError::UnknownEpoch));
+    assert_eq!(two.open_in_place(&mut opening), Err(OpenError::UnknownEpoch));
     assert_eq!(state(&opening), before);
 
     one.open(&mut opening).unwrap();
@@ -238,7 +238,7 @@ fn a_place_of_the_wrong_length_is_left_alone() {
     for len in [0, 3, 5, 20] {
         let mut out = vec![0xaa; len];
         let opened = opening.open_into(packet.number, &packet.header, &packet.sealed, &mut out);
-        assert_eq!(opened, Err(Rejected::Forged));
+        assert_eq!(opened, Err(OpenError::Forged));
         assert_eq!(out, vec![0xaa; len]);
     }
     packet.open(&mut opening).unwrap();
@@ -305,7 +305,7 @@ proptest! {
         let before = state(&opening);
         let opened =
             if in_place { forged.open_in_place(&mut opening) } else { forged.open(&mut opening) };
-        prop_assert_eq!(opened, Err(Rejected::Forged));
+        prop_assert_eq!(opened, Err(OpenError::Forged));
         prop_assert_eq!(state(&opening), before);
         prop_assert_eq!(packet.open(&mut opening), Ok(body));
     }
@@ -319,7 +319,7 @@ proptest! {
 
         let before = state(&opening);
         let expected =
-            if epoch_of(number) < 2 { Rejected::Forged } else { Rejected::UnknownEpoch };
+            if epoch_of(number) < 2 { OpenError::Forged } else { OpenError::UnknownEpoch };
         prop_assert_eq!(forged.open(&mut opening), Err(expected));
         prop_assert_eq!(state(&opening), before);
         prop_assert!(packet.open(&mut opening).is_ok());

@@ -9,7 +9,7 @@ use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::cipher::Cipher;
-use super::{Rejected, TAG_BYTES};
+use super::{OpenError, TAG_BYTES};
 
 /// Packets an epoch has, as a power of two (`docs/protocol.md §5.1`).
 pub(super) const EPOCH_SHIFT: u32 = 22;
@@ -70,13 +70,13 @@ impl EpochKey {
         header: &[u8],
         sealed: &[u8],
         out: &mut [u8],
-    ) -> Result<usize, Rejected> {
-        let body_bytes = sealed.len().checked_sub(TAG_BYTES).ok_or(Rejected::Forged)?;
+    ) -> Result<usize, OpenError> {
+        let body_bytes = sealed.len().checked_sub(TAG_BYTES).ok_or(OpenError::Forged)?;
         let (body, tag) = sealed.split_at(body_bytes);
         let nonce = Nonce::assume_unique_for_key(self.nonce(number));
         self.key
             .open_separate_gather(nonce, Aad::from(header), body, tag, out)
-            .map_err(|_| Rejected::Forged)?;
+            .map_err(|_| OpenError::Forged)?;
         Ok(body_bytes)
     }
 
@@ -86,11 +86,11 @@ impl EpochKey {
         number: u64,
         header: &[u8],
         sealed: &'a mut [u8],
-    ) -> Result<&'a [u8], Rejected> {
+    ) -> Result<&'a [u8], OpenError> {
         let nonce = Nonce::assume_unique_for_key(self.nonce(number));
         match self.key.open_in_place(nonce, Aad::from(header), sealed) {
             Ok(body) => Ok(body),
-            Err(_) => Err(Rejected::Forged),
+            Err(_) => Err(OpenError::Forged),
         }
     }
 }
@@ -241,8 +241,8 @@ mod tests {
     fn a_packet_too_short_for_a_tag_is_forged() {
         let key = KeyChain::new(Cipher::Aes256Gcm, [7; 32]).next_epoch();
         for len in 0..TAG_BYTES {
-            assert_eq!(key.open_into(0, b"", &vec![0; len], &mut []), Err(Rejected::Forged));
-            assert_eq!(key.open_in_place(0, b"", &mut vec![0; len]), Err(Rejected::Forged));
+            assert_eq!(key.open_into(0, b"", &vec![0; len], &mut []), Err(OpenError::Forged));
+            assert_eq!(key.open_in_place(0, b"", &mut vec![0; len]), Err(OpenError::Forged));
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The keys of connections that need no handshake: branches and lanes of one that had it
-//! (`docs/protocol.md §4.10, §4.11`).
+//! The exporter secret (RFC 8446 §7.5): the source of the keys of branches and lanes, which have no
+//! handshake of their own (`docs/protocol.md §4.10, §4.11`).
 //!
-//! Each is made by one step of a [`Chain`], and a step forgets the key it was made from. So memory
-//! that is read later shows no keys of a branch or lane that began before. Nothing of the stem's
-//! own keys follows from a chain.
+//! Each key pair comes from one step of a [`Chain`], and a step deletes the key it was derived
+//! from. So memory that is read later reveals no keys of earlier branches or lanes. The parent
+//! connection's own keys do not follow from a chain.
 
 use std::fmt;
 
@@ -16,12 +16,12 @@ const BRANCHES: &[u8] = b"branches";
 const LANES: &[u8] = b"lanes";
 const STEP: &[u8] = b"step";
 
-/// What the chains of a connection are made of. Kept until it is open; wiped when it goes.
+/// The secret from which a connection's key chains derive. Kept until it is open; wiped on drop.
 #[derive(Clone)]
-pub struct Root(Zeroizing<[u8; 32]>);
+pub struct ExporterSecret(Zeroizing<[u8; 32]>);
 
-impl Root {
-    /// That of the connection whose handshake yielded these (`docs/protocol.md §4.10`).
+impl ExporterSecret {
+    /// Derives the exporter secret from the handshake's split keys (`docs/protocol.md §4.10`).
     pub fn of(keys: &SplitKeys) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(STEM);
         hasher.update(&keys.initiator_to_responder).update(&keys.responder_to_initiator);
@@ -43,13 +43,13 @@ impl Root {
     }
 }
 
-impl fmt::Debug for Root {
+impl fmt::Debug for ExporterSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Root(..)")
+        f.write_str("ExporterSecret(..)")
     }
 }
 
-/// A chain, of which each step makes the keys of one connection and no key of any before it.
+/// A key chain: each step derives the keys of one connection, and no earlier key follows from it.
 pub struct Chain(Zeroizing<[u8; 32]>);
 
 impl Chain {
@@ -78,21 +78,20 @@ impl fmt::Debug for Chain {
     }
 }
 
-/// Keys and id of a branch or lane. Wiped when they go.
+/// Keys and id of a branch or lane. Wiped on drop.
 ///
-/// A link is to be made of them once at either end: two would seal different packets under one
-/// number.
+/// Either end must make only one codec of them: two would seal different packets under one number.
 pub struct ChainKeys {
-    /// Where the chain of keys begins of what the active end sends.
+    /// The first secret of the active end's packets.
     pub initiator_to_responder: [u8; 32],
-    /// Where that of the passive end's packets begins.
+    /// The first secret of the passive end's packets.
     pub responder_to_initiator: [u8; 32],
     /// Its connection id, in both directions; not 0. Neither end can choose it.
     pub id: u32,
 }
 
 impl ChainKeys {
-    /// The key of what leaves, and that of what comes, at its active end or the other one.
+    /// The secrets of outgoing and incoming packets, at its active or passive end.
     pub fn seen_from(&self, active: bool) -> ([u8; 32], [u8; 32]) {
         match active {
             true => (self.initiator_to_responder, self.responder_to_initiator),
@@ -120,12 +119,15 @@ mod tests {
 
     use super::*;
 
-    fn root(a: u8, b: u8) -> Root {
-        Root::of(&SplitKeys { initiator_to_responder: [a; 32], responder_to_initiator: [b; 32] })
+    fn root(a: u8, b: u8) -> ExporterSecret {
+        ExporterSecret::of(&SplitKeys {
+            initiator_to_responder: [a; 32],
+            responder_to_initiator: [b; 32],
+        })
     }
 
     #[test]
-    fn every_branch_lane_direction_and_stem_has_keys_of_its_own() {
+    fn every_branch_lane_and_direction_has_keys_of_its_own() {
         let roots = [root(1, 2), root(2, 1), root(1, 3)];
         let (mut keys, mut ids) = (BTreeSet::from([[1; 32], [2; 32], [3; 32]]), BTreeSet::new());
         for mut chain in roots.iter().flat_map(|root| [root.branches(), root.lanes()]) {
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_take_the_same_steps_and_see_them_the_other_way_round() {
+    fn both_ends_derive_the_same_keys_for_opposite_directions() {
         let (mut ours, mut theirs) = (root(1, 2).branches(), root(1, 2).branches());
         for _ in 0..3 {
             let (here, there) = (ours.step(), theirs.step());
@@ -154,7 +156,7 @@ mod tests {
     fn nothing_that_holds_a_key_shows_it() {
         let mut chain = root(1, 2).branches();
         let keys = chain.step();
-        assert_eq!(format!("{:?} {chain:?}", root(1, 2)), "Root(..) Chain(..)");
+        assert_eq!(format!("{:?} {chain:?}", root(1, 2)), "ExporterSecret(..) Chain(..)");
         assert_eq!(format!("{keys:?}"), format!("ChainKeys({})", keys.id));
     }
 }

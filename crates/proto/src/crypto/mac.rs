@@ -1,8 +1,7 @@
-//! What is checked before anything expensive is done for a stranger
-//! (`docs/protocol.md §3.2, §4.2`).
+//! The cheap checks before a handshake computation (`docs/protocol.md §3.2, §4.2`).
 //!
-//! The MAC shows that an opening packet was made by someone who holds the secret; the cookie, that
-//! its sender really receives what is sent to its address. Both are compared in constant time.
+//! The MAC proves that the author of a handshake packet holds the secret; the cookie, that its
+//! sender receives at its address. Both are compared in constant time.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -14,14 +13,14 @@ use zeroize::Zeroizing;
 use crate::crypto::secret::Secret;
 use crate::time::{Instant, nanos};
 
-/// Bytes of the MAC in opening packets (`docs/protocol.md §3.2`).
+/// Bytes of the MAC in handshake packets (`docs/protocol.md §3.2`).
 pub const MAC_BYTES: usize = 16;
 
 /// Bytes of a cookie (`docs/protocol.md §3.2`).
 pub const COOKIE_BYTES: usize = 32;
 
-/// How long the cookies made are the same. One is accepted in the period it was made in and in the
-/// next: long enough for every retry of OPEN (`docs/protocol.md §4.1`), too short to hoard.
+/// The period of cookies. A cookie is accepted in its own period and in the next: long enough for
+/// every retry of OPEN (`docs/protocol.md §4.1`), too short to hoard.
 const COOKIE_PERIOD: Duration = Duration::from_secs(120);
 
 /// The key under which OPEN, COOKIE and REFUSED are authenticated (`docs/protocol.md §3.2`).
@@ -68,11 +67,11 @@ impl fmt::Debug for MacKey {
 
 /// Makes cookies and knows them again, remembering none (`docs/protocol.md §4.2`).
 #[derive(Clone)]
-pub struct CookieJar {
+pub struct CookieGenerator {
     key: Zeroizing<[u8; 32]>,
 }
 
-impl CookieJar {
+impl CookieGenerator {
     /// A jar whose cookies only it can make; `entropy` is fresh for every jar.
     pub fn new(entropy: [u8; 32]) -> Self {
         Self { key: blake3::derive_key("netblt 9 cookie", &entropy).into() }
@@ -87,7 +86,7 @@ impl CookieJar {
         connection: u32,
         uid: u32,
     ) -> [u8; COOKIE_BYTES] {
-        self.bake(period(now), address, connection, uid)
+        self.compute(period(now), address, connection, uid)
     }
 
     /// Whether `cookie` was made here for the same OPEN, in this period or the one before
@@ -102,8 +101,8 @@ impl CookieJar {
     ) -> bool {
         let now = period(now);
         [Some(now), now.checked_sub(1)].into_iter().flatten().any(|period| {
-            let baked = self.bake(period, address, connection, uid);
-            verify_slices_are_equal(&baked, cookie).is_ok()
+            let cookie_then = self.compute(period, address, connection, uid);
+            verify_slices_are_equal(&cookie_then, cookie).is_ok()
         })
     }
 
@@ -116,7 +115,7 @@ impl CookieJar {
 
     /// The period is hashed in with the rest, which is as good as a new key for every period and
     /// leaves nothing to rotate.
-    fn bake(
+    fn compute(
         &self,
         period: u64,
         address: SocketAddr,
@@ -143,9 +142,9 @@ impl CookieJar {
     }
 }
 
-impl fmt::Debug for CookieJar {
+impl fmt::Debug for CookieGenerator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CookieJar(..)")
+        f.write_str("CookieGenerator(..)")
     }
 }
 
@@ -200,14 +199,14 @@ mod tests {
 
     #[test]
     fn a_cookie_lives_through_the_next_period_and_no_longer() {
-        let jar = CookieJar::new([1; 32]);
+        let jar = CookieGenerator::new([1; 32]);
         let peer = address("192.0.2.1:5000");
-        for baked in [0, 119, 120, 239] {
-            let cookie = jar.cookie(at(baked), peer, 7, 8);
-            let end = (baked / 120 + 2) * 120;
-            assert!(jar.valid(at(baked), peer, 7, 8, &cookie));
-            assert!(jar.valid(at(end - 1), peer, 7, 8, &cookie), "baked at {baked}");
-            assert!(!jar.valid(at(end), peer, 7, 8, &cookie), "baked at {baked}");
+        for cookie_then in [0, 119, 120, 239] {
+            let cookie = jar.cookie(at(cookie_then), peer, 7, 8);
+            let end = (cookie_then / 120 + 2) * 120;
+            assert!(jar.valid(at(cookie_then), peer, 7, 8, &cookie));
+            assert!(jar.valid(at(end - 1), peer, 7, 8, &cookie), "cookie_then at {cookie_then}");
+            assert!(!jar.valid(at(end), peer, 7, 8, &cookie), "cookie_then at {cookie_then}");
         }
         let future = jar.cookie(at(240), peer, 7, 8);
         assert!(!jar.valid(at(0), peer, 7, 8, &future));
@@ -216,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_cookie_is_for_one_opening_of_one_peer_at_one_end() {
-        let jar = CookieJar::new([1; 32]);
+        let jar = CookieGenerator::new([1; 32]);
         let peer = address("192.0.2.1:5000");
         let cookie = jar.cookie(at(0), peer, 7, 8);
         assert!(!jar.valid(at(0), address("192.0.2.2:5000"), 7, 8, &cookie));
@@ -225,12 +224,12 @@ mod tests {
         assert!(!jar.valid(at(0), peer, 7, 7, &cookie));
         assert!(!jar.valid(at(0), peer, 7, 8, &[0; 32]));
         assert!(!jar.valid(at(0), peer, 7, 8, &cookie[..31]));
-        assert!(!CookieJar::new([2; 32]).valid(at(0), peer, 7, 8, &cookie));
+        assert!(!CookieGenerator::new([2; 32]).valid(at(0), peer, 7, 8, &cookie));
     }
 
     #[test]
     fn one_host_has_one_cookie_however_its_address_is_written() {
-        let jar = CookieJar::new([1; 32]);
+        let jar = CookieGenerator::new([1; 32]);
         let cookie = jar.cookie(at(0), address("192.0.2.1:5000"), 7, 8);
         assert!(jar.valid(at(0), address("[::ffff:192.0.2.1]:5000"), 7, 8, &cookie));
         let scoped = jar.cookie(at(0), address("[fe80::1%2]:5000"), 7, 8);

@@ -23,7 +23,7 @@ pub const TAG_BYTES: usize = 16;
 
 /// Why a packet was not opened; it is dropped and counted (`docs/protocol.md §5`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Rejected {
+pub enum OpenError {
     /// A packet with this number was opened before (`docs/protocol.md §5.5`).
     #[error("packet number was seen before")]
     Replayed,
@@ -48,16 +48,16 @@ mod tests {
 
     /// Plain arrays of bytes need no drop: a drop shows that these are wiped.
     #[test]
-    fn whatever_holds_a_key_does_something_when_it_goes() {
+    fn every_type_that_holds_a_key_has_a_drop_that_wipes_it() {
         assert!(needs_drop::<Secret>());
         assert!(needs_drop::<super::noise::SplitKeys>());
-        assert!(needs_drop::<super::exporter::Root>());
+        assert!(needs_drop::<super::exporter::ExporterSecret>());
         assert!(needs_drop::<super::exporter::Chain>());
         assert!(needs_drop::<super::exporter::ChainKeys>());
         assert!(needs_drop::<super::mac::MacKey>());
-        assert!(needs_drop::<super::mac::CookieJar>());
+        assert!(needs_drop::<super::mac::CookieGenerator>());
         assert!(needs_drop::<super::static_keys::StaticKey>());
-        assert!(needs_drop::<super::static_pairing::Bond>());
+        assert!(needs_drop::<super::static_pairing::StaticPairing>());
         assert!(needs_drop::<super::noise::Curve>());
         assert!(needs_drop::<super::epoch::KeyChain>());
         assert!(needs_drop::<crate::entropy::Entropy>());

@@ -28,7 +28,7 @@ pub const STATIC_KEY_BYTES: usize = 32 + 16;
 
 /// The credentials of a handshake (`docs/protocol.md §4.1, §4.8`).
 #[derive(Clone, Copy, Debug)]
-pub enum Means<'a> {
+pub enum HandshakeAuth<'a> {
     /// A secret that both ends hold.
     Secret(&'a Secret),
     /// Static keys: the end proves that it owns `own`, to the owner of `peer` only.
@@ -40,7 +40,7 @@ pub enum Means<'a> {
     },
 }
 
-impl<'a> From<&'a Secret> for Means<'a> {
+impl<'a> From<&'a Secret> for HandshakeAuth<'a> {
     fn from(secret: &'a Secret) -> Self {
         Self::Secret(secret)
     }
@@ -83,20 +83,20 @@ impl Initiator {
     /// Begins a handshake; the message goes into OPEN, and into its retries unchanged
     /// (`docs/protocol.md §4.1`). Fails only if `payload` is longer than a Noise message.
     pub fn start<'a>(
-        means: impl Into<Means<'a>>,
+        means: impl Into<HandshakeAuth<'a>>,
         prologue: &[u8],
         entropy: [u8; 32],
         payload: &[u8],
     ) -> Result<(Self, Vec<u8>), HandshakeFailed> {
         let state = match means.into() {
-            Means::Secret(secret) => {
+            HandshakeAuth::Secret(secret) => {
                 let psk = psk(secret);
                 let context: [&[u8]; 3] = [&psk[..], prologue, payload];
                 let ephemeral = Ephemeral::new("initiator", entropy, &context);
                 let builder = builder(BY_SECRET, prologue, ephemeral)?;
                 builder.psk(0, &psk).and_then(Builder::build_initiator)
             }
-            Means::Keys { own, peer } => {
+            HandshakeAuth::Keys { own, peer } => {
                 let context: [&[u8]; 4] = [own.private(), &peer.0, prologue, payload];
                 let ephemeral = Ephemeral::new("initiator by key", entropy, &context);
                 builder(BY_KEYS, prologue, ephemeral)?
@@ -130,21 +130,21 @@ pub struct Responder(HandshakeState);
 /// The payload then comes from the owner of that key or of this end's: an attacker who stole this
 /// end's key can write message 1, but not continue after message 2 (`docs/protocol.md §4.8`).
 pub fn respond<'a>(
-    means: impl Into<Means<'a>>,
+    means: impl Into<HandshakeAuth<'a>>,
     prologue: &[u8],
     entropy: [u8; 32],
     message1: &[u8],
 ) -> Result<(Vec<u8>, Responder), HandshakeFailed> {
     let means = means.into();
     let state = match means {
-        Means::Secret(secret) => {
+        HandshakeAuth::Secret(secret) => {
             let psk = psk(secret);
             let context: [&[u8]; 3] = [&psk[..], prologue, message1];
             let ephemeral = Ephemeral::new("responder", entropy, &context);
             let builder = builder(BY_SECRET, prologue, ephemeral)?;
             builder.psk(0, &psk).and_then(Builder::build_responder)
         }
-        Means::Keys { own, peer } => {
+        HandshakeAuth::Keys { own, peer } => {
             let context: [&[u8]; 4] = [own.private(), &peer.0, prologue, message1];
             let ephemeral = Ephemeral::new("responder by key", entropy, &context);
             let builder = builder(BY_KEYS, prologue, ephemeral)?;
@@ -153,7 +153,7 @@ pub fn respond<'a>(
     };
     let mut state = state.map_err(failed)?;
     let payload = read(&mut state, message1)?;
-    if let Means::Keys { peer, .. } = means
+    if let HandshakeAuth::Keys { peer, .. } = means
         && state.get_remote_static() != Some(&peer.0)
     {
         return Err(HandshakeFailed);

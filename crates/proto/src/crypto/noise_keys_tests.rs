@@ -12,8 +12,8 @@ fn key(byte: u8) -> StaticKey {
     StaticKey::from_bytes([byte; 32])
 }
 
-fn keys(own: &StaticKey, peer: u8) -> Means<'_> {
-    Means::Keys { own, peer: key(peer).public() }
+fn keys(own: &StaticKey, peer: u8) -> HandshakeAuth<'_> {
+    HandshakeAuth::Keys { own, peer: key(peer).public() }
 }
 
 /// Message 1 of the client 20 to the server 21.
@@ -65,7 +65,7 @@ fn messages_agree_with_an_independent_implementation() {
 }
 
 #[test]
-fn nobody_but_the_two_owners_gets_anywhere() {
+fn a_handshake_needs_the_keys_of_both_owners() {
     let message1 = call(b"p").1;
     let (server, other) = (key(21), key(22));
     assert!(respond(keys(&other, 20), PROLOGUE, [3; 32], &message1).is_err());
@@ -85,10 +85,10 @@ fn a_secret_and_keys_do_not_mix() {
 }
 
 #[test]
-fn a_key_that_is_none_calls_nobody() {
+fn an_invalid_key_opens_no_handshake() {
     let own = key(20);
-    let nobody = Means::Keys { own: &own, peer: PublicKey([0; 32]) };
-    assert!(Initiator::start(nobody, PROLOGUE, [2; 32], b"p").is_err());
+    let invalid = HandshakeAuth::Keys { own: &own, peer: PublicKey([0; 32]) };
+    assert!(Initiator::start(invalid, PROLOGUE, [2; 32], b"p").is_err());
     // Nor does an ephemeral one.
     let server = key(21);
     let mut message1 = call(b"p").1;
@@ -165,7 +165,7 @@ impl CryptoResolver for Thief {
 /// Key compromise impersonation: message 1 is accepted, and nothing more. All else is sent under
 /// the keys that follow from message 2.
 #[test]
-fn who_stole_the_servers_key_opens_nothing_as_a_client() {
+fn a_stolen_server_key_does_not_impersonate_a_client() {
     let thief = Thief(Ephemeral::new("thief", [4; 32], &[]), AtomicBool::new(false));
     let (server, client) = (key(21), key(20));
     let PublicKey(asked) = server.public();
@@ -178,9 +178,9 @@ fn who_stole_the_servers_key_opens_nothing_as_a_client() {
     let message1 = write(&mut state, b"p").unwrap();
     let mut thief = Initiator(state);
 
-    let means = Means::Keys { own: &server, peer: client.public() };
+    let means = HandshakeAuth::Keys { own: &server, peer: client.public() };
     let (payload, responder) = respond(means, PROLOGUE, [3; 32], &message1).unwrap();
-    assert_eq!(payload, b"p", "it says that it comes from the client, and cannot be told from it");
+    assert_eq!(payload, b"p", "it claims to come from the client, and looks like it");
     let (message2, _) = responder.finish(b"settled").unwrap();
     assert_eq!(thief.finish(&message2), Err(HandshakeFailed));
 }

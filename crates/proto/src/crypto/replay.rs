@@ -5,7 +5,7 @@
 //! authenticated packets may be marked: a forged number would otherwise push the window past the
 //! true ones and close the connection to them.
 
-use super::Rejected;
+use super::OpenError;
 use crate::units::PacketNumber;
 
 /// How many numbers the window spans, the highest one included (`docs/protocol.md §5.5`). At
@@ -40,16 +40,16 @@ impl ReplayWindow {
     }
 
     /// Whether a packet of this number may still be opened (`docs/protocol.md §5.5`).
-    pub fn check(&self, number: PacketNumber) -> Result<(), Rejected> {
+    pub fn check(&self, number: PacketNumber) -> Result<(), OpenError> {
         let number = number.0;
         let Some(highest) = self.highest.filter(|&highest| number <= highest) else {
             return Ok(());
         };
         if highest - number >= WINDOW_NUMBERS {
-            return Err(Rejected::TooOld);
+            return Err(OpenError::TooOld);
         }
         let (word, bit) = place(number);
-        if self.seen[word] & bit != 0 { Err(Rejected::Replayed) } else { Ok(()) }
+        if self.seen[word] & bit != 0 { Err(OpenError::Replayed) } else { Ok(()) }
     }
 
     /// Marks a number whose packet has authenticated (`docs/protocol.md §5.5`). One below the
@@ -107,7 +107,7 @@ mod tests {
 
     const W: u64 = WINDOW_NUMBERS;
 
-    fn check(window: &ReplayWindow, number: u64) -> Result<(), Rejected> {
+    fn check(window: &ReplayWindow, number: u64) -> Result<(), OpenError> {
         window.check(PacketNumber(number))
     }
 
@@ -116,10 +116,10 @@ mod tests {
     struct Model(BTreeSet<u64>);
 
     impl Model {
-        fn check(&self, number: u64) -> Result<(), Rejected> {
+        fn check(&self, number: u64) -> Result<(), OpenError> {
             match self.0.last() {
-                Some(&highest) if highest.saturating_sub(number) >= W => Err(Rejected::TooOld),
-                _ if self.0.contains(&number) => Err(Rejected::Replayed),
+                Some(&highest) if highest.saturating_sub(number) >= W => Err(OpenError::TooOld),
+                _ if self.0.contains(&number) => Err(OpenError::Replayed),
                 _ => Ok(()),
             }
         }
@@ -138,9 +138,9 @@ mod tests {
     fn the_window_is_exactly_as_wide_as_promised() {
         let mut window = ReplayWindow::new();
         window.mark(PacketNumber(W));
-        assert_eq!(check(&window, 0), Err(Rejected::TooOld));
+        assert_eq!(check(&window, 0), Err(OpenError::TooOld));
         assert_eq!(check(&window, 1), Ok(()));
-        assert_eq!(check(&window, W), Err(Rejected::Replayed));
+        assert_eq!(check(&window, W), Err(OpenError::Replayed));
         assert_eq!(check(&window, W + 1), Ok(()));
     }
 
@@ -160,7 +160,7 @@ mod tests {
             let highest = W - 1 + jump;
             window.mark(PacketNumber(highest));
             for number in highest - (W - 1)..highest {
-                let expected = if number < W { Err(Rejected::Replayed) } else { Ok(()) };
+                let expected = if number < W { Err(OpenError::Replayed) } else { Ok(()) };
                 assert_eq!(check(&window, number), expected, "number {number}, jump {jump}");
             }
         }
@@ -171,9 +171,9 @@ mod tests {
         let mut window = ReplayWindow::new();
         window.mark(PacketNumber(u64::MAX - 1));
         window.mark(PacketNumber(u64::MAX));
-        assert_eq!(check(&window, u64::MAX), Err(Rejected::Replayed));
+        assert_eq!(check(&window, u64::MAX), Err(OpenError::Replayed));
         assert_eq!(check(&window, u64::MAX - W + 1), Ok(()));
-        assert_eq!(check(&window, u64::MAX - W), Err(Rejected::TooOld));
+        assert_eq!(check(&window, u64::MAX - W), Err(OpenError::TooOld));
     }
 
     /// Steps that stay near, graze both ends of the window, and leap over it.

@@ -25,7 +25,7 @@ impl fmt::Debug for PublicKey {
 /// A public key of low order, with which every private key gives the same result: it is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is a number with which everybody agrees on the same, not a key")]
-pub struct NoKey;
+pub struct InvalidPublicKey;
 
 /// A static key: the private half, and the public one that follows from it. Wiped when it goes.
 #[derive(Clone)]
@@ -56,7 +56,7 @@ impl StaticKey {
     pub(super) fn shared_with(
         &self,
         peer: &PublicKey,
-    ) -> Result<Zeroizing<[u8; KEY_BYTES]>, NoKey> {
+    ) -> Result<Zeroizing<[u8; KEY_BYTES]>, InvalidPublicKey> {
         shared(&self.private, &peer.0)
     }
 }
@@ -90,9 +90,9 @@ pub(super) fn public_of(private: &[u8; KEY_BYTES]) -> PublicKey {
 pub(super) fn shared(
     private: &[u8; KEY_BYTES],
     public: &[u8; KEY_BYTES],
-) -> Result<Zeroizing<[u8; KEY_BYTES]>, NoKey> {
-    let private = PrivateKey::from_private_key(&X25519, private).map_err(|_| NoKey)?;
-    agree(&private, UnparsedPublicKey::new(&X25519, public), NoKey, |secret| {
+) -> Result<Zeroizing<[u8; KEY_BYTES]>, InvalidPublicKey> {
+    let private = PrivateKey::from_private_key(&X25519, private).map_err(|_| InvalidPublicKey)?;
+    agree(&private, UnparsedPublicKey::new(&X25519, public), InvalidPublicKey, |secret| {
         let mut shared = Zeroizing::new([0; KEY_BYTES]);
         shared.copy_from_slice(secret);
         Ok(shared)
@@ -123,17 +123,17 @@ mod tests {
     }
 
     #[test]
-    fn a_key_without_an_owner_is_none() {
+    fn a_low_order_key_is_invalid() {
         let own = StaticKey::from_bytes([7; 32]);
         let mut one = [0; 32];
         one[0] = 1;
         for public in [[0; 32], one] {
-            assert_eq!(own.shared_with(&PublicKey(public)), Err(NoKey));
+            assert_eq!(own.shared_with(&PublicKey(public)), Err(InvalidPublicKey));
         }
     }
 
     #[test]
-    fn what_is_printed_of_a_key_is_its_public_half() {
+    fn only_the_public_half_of_a_key_is_printed() {
         let own = StaticKey::from_bytes([7; 32]);
         let PublicKey([a, b, c, d, ..]) = own.public();
         let begin = format!("PublicKey({a:02x}{b:02x}{c:02x}{d:02x}..)");

@@ -9,7 +9,7 @@ use std::fmt;
 use zeroize::Zeroizing;
 
 use super::mac::MacKey;
-use super::static_keys::{KEY_BYTES, NoKey, PublicKey, StaticKey};
+use super::static_keys::{InvalidPublicKey, KEY_BYTES, PublicKey, StaticKey};
 
 /// Bytes of a key id (`docs/protocol.md §4.8`).
 pub const KEY_ID_BYTES: usize = 8;
@@ -20,24 +20,28 @@ pub struct KeyId(pub [u8; KEY_ID_BYTES]);
 
 /// The pairing of an end's key with another end's public key.
 #[derive(Clone)]
-pub struct Bond {
+pub struct StaticPairing {
     peer: PublicKey,
     id: KeyId,
     mac_key: MacKey,
 }
 
-impl Bond {
+impl StaticPairing {
     /// The pairing of an active end with the passive end whose key is `server`.
-    pub fn with_server(own: &StaticKey, server: PublicKey) -> Result<Self, NoKey> {
+    pub fn with_server(own: &StaticKey, server: PublicKey) -> Result<Self, InvalidPublicKey> {
         Self::between(own, server, [own.public(), server])
     }
 
     /// The pairing of a passive end with the active end whose key is `client`.
-    pub fn with_client(own: &StaticKey, client: PublicKey) -> Result<Self, NoKey> {
+    pub fn with_client(own: &StaticKey, client: PublicKey) -> Result<Self, InvalidPublicKey> {
         Self::between(own, client, [client, own.public()])
     }
 
-    fn between(own: &StaticKey, peer: PublicKey, ends: [PublicKey; 2]) -> Result<Self, NoKey> {
+    fn between(
+        own: &StaticKey,
+        peer: PublicKey,
+        ends: [PublicKey; 2],
+    ) -> Result<Self, InvalidPublicKey> {
         let mut both = Zeroizing::new([0; 3 * KEY_BYTES]);
         let [client, server] = ends;
         for (place, part) in
@@ -73,9 +77,9 @@ impl Bond {
     }
 }
 
-impl fmt::Debug for Bond {
+impl fmt::Debug for StaticPairing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Bond({:?})", self.peer)
+        write!(f, "StaticPairing({:?})", self.peer)
     }
 }
 
@@ -88,19 +92,19 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_compute_the_same_and_nobody_else_does() {
+    fn only_both_ends_compute_the_same_pairing() {
         let (client, server) = (key(1), key(2));
-        let here = Bond::with_server(&client, server.public()).unwrap();
-        let there = Bond::with_client(&server, client.public()).unwrap();
+        let here = StaticPairing::with_server(&client, server.public()).unwrap();
+        let there = StaticPairing::with_client(&server, client.public()).unwrap();
         assert_eq!(here.id(), there.id());
         assert!(there.mac_key().verify(&[b"x"], &here.mac_key().mac(&[b"x"])));
         assert_eq!((here.peer(), there.peer()), (server.public(), client.public()));
 
         // Another server, another client, and the two the other way round.
         let others = [
-            Bond::with_server(&client, key(3).public()),
-            Bond::with_client(&server, key(3).public()),
-            Bond::with_server(&server, client.public()),
+            StaticPairing::with_server(&client, key(3).public()),
+            StaticPairing::with_client(&server, key(3).public()),
+            StaticPairing::with_server(&server, client.public()),
         ];
         for other in others.map(Result::unwrap) {
             assert_ne!(other.id(), here.id());
@@ -109,8 +113,8 @@ mod tests {
     }
 
     #[test]
-    fn there_is_none_with_a_key_that_is_none() {
-        assert!(Bond::with_client(&key(1), PublicKey([0; 32])).is_err());
-        assert!(Bond::with_server(&key(1), PublicKey([0; 32])).is_err());
+    fn an_invalid_key_has_no_pairing() {
+        assert!(StaticPairing::with_client(&key(1), PublicKey([0; 32])).is_err());
+        assert!(StaticPairing::with_server(&key(1), PublicKey([0; 32])).is_err());
     }
 }

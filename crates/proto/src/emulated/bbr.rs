@@ -42,7 +42,7 @@ const MOST_QUANTUM: u64 = 64 * 1024;
 const ASSUMED_RTT: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum BbrState {
     Startup,
     Drain,
     /// With this one of [`CYCLE`].
@@ -54,14 +54,14 @@ enum State {
 #[derive(Clone, Debug)]
 pub(crate) struct Bbr {
     packet: u64,
-    state: State,
+    state: BbrState,
     since: Instant,
     /// The greatest delivery rate of each of the last rounds, newest first, in bytes a second.
     best: [u64; FILTER_ROUNDS as usize],
     /// RTprop, and when it was seen.
     rtprop: Option<(Duration, Instant)>,
     round: u64,
-    /// The pipe was found full, by comparing with this rate so many rounds.
+    /// The full-pipe estimator: the rate compared with, and the rounds without growth.
     filled: bool,
     full_rate: u64,
     full_rounds: u32,
@@ -80,14 +80,14 @@ pub(crate) struct Bbr {
 }
 
 impl Bbr {
-    /// Of IP packets of so many bytes, over a path with this round trip, if that is known.
+    /// For IP packets of `packet` bytes, over a path with this round trip, if known.
     pub(crate) fn new(packet: u32, rtt: Option<Duration>) -> Self {
         let packet = u64::from(packet.max(1));
         let cwnd = FIRST_PACKETS * packet;
         let first = Rate::over(cwnd, rtt.unwrap_or(ASSUMED_RTT).max(Duration::from_micros(1)));
         Self {
             packet,
-            state: State::Startup,
+            state: BbrState::Startup,
             since: Instant::EPOCH,
             best: [0; FILTER_ROUNDS as usize],
             rtprop: None,
@@ -114,18 +114,18 @@ impl Bbr {
 
     fn pacing_gain(&self) -> u64 {
         match self.state {
-            State::Startup => HIGH_GAIN,
-            State::Drain => DRAIN_GAIN,
-            State::ProbeBw(phase) => CYCLE[phase % CYCLE.len()],
-            State::ProbeRtt => UNITY,
+            BbrState::Startup => HIGH_GAIN,
+            BbrState::Drain => DRAIN_GAIN,
+            BbrState::ProbeBw(phase) => CYCLE[phase % CYCLE.len()],
+            BbrState::ProbeRtt => UNITY,
         }
     }
 
     fn cwnd_gain(&self) -> u64 {
         match self.state {
-            State::Startup | State::Drain => HIGH_GAIN,
-            State::ProbeBw(_) => CWND_GAIN,
-            State::ProbeRtt => UNITY,
+            BbrState::Startup | BbrState::Drain => HIGH_GAIN,
+            BbrState::ProbeBw(_) => CWND_GAIN,
+            BbrState::ProbeRtt => UNITY,
         }
     }
 
@@ -166,7 +166,7 @@ impl Bbr {
         self.filled = self.full_rounds >= FULL_ROUNDS;
     }
 
-    fn enter(&mut self, state: State, now: Instant) {
+    fn enter(&mut self, state: BbrState, now: Instant) {
         (self.state, self.since, self.lost_in_phase) = (state, now, false);
     }
 
@@ -174,19 +174,19 @@ impl Bbr {
     fn enter_probe_bw(&mut self, now: Instant) {
         let chance = nanos(now.since(Instant::EPOCH)) / 1000 % 7;
         let phase = if chance == 1 { 7 } else { chance as usize };
-        self.enter(State::ProbeBw(phase), now);
+        self.enter(BbrState::ProbeBw(phase), now);
     }
 
     fn advance(&mut self, now: Instant, sample: &Sample, before: u64) {
         let in_flight = sample.in_flight_bytes;
-        if self.state == State::Startup && self.filled {
-            self.enter(State::Drain, now);
+        if self.state == BbrState::Startup && self.filled {
+            self.enter(BbrState::Drain, now);
         }
-        if self.state == State::Drain && in_flight <= self.inflight(UNITY) {
+        if self.state == BbrState::Drain && in_flight <= self.inflight(UNITY) {
             self.enter_probe_bw(now);
         }
         // BBRIsNextCyclePhase (draft §4.3.4.3).
-        if let State::ProbeBw(phase) = self.state {
+        if let BbrState::ProbeBw(phase) = self.state {
             let gain = self.pacing_gain();
             let rtprop = self.rtprop.map_or(Duration::ZERO, |(least, _)| least);
             let is_over = now.since(self.since) > rtprop;
@@ -198,21 +198,21 @@ impl Bbr {
                 Ordering::Less => is_over || before <= self.inflight(UNITY),
             };
             if next {
-                self.enter(State::ProbeBw((phase + 1) % CYCLE.len()), now);
+                self.enter(BbrState::ProbeBw((phase + 1) % CYCLE.len()), now);
             }
         }
     }
 
     /// BBRCheckProbeRTT (draft §4.3.5). `expired`: the smallest round trip is too old.
     fn check_probe_rtt(&mut self, now: Instant, sample: &Sample, expired: bool) {
-        if self.state != State::ProbeRtt && expired {
+        if self.state != BbrState::ProbeRtt && expired {
             if self.recovery.is_none() {
                 self.prior_cwnd = self.cwnd;
             }
             self.probe_rtt_done = None;
-            self.enter(State::ProbeRtt, now);
+            self.enter(BbrState::ProbeRtt, now);
         }
-        if self.state != State::ProbeRtt {
+        if self.state != BbrState::ProbeRtt {
             return;
         }
         match self.probe_rtt_done {
@@ -226,7 +226,7 @@ impl Bbr {
                 if self.filled {
                     self.enter_probe_bw(now);
                 } else {
-                    self.enter(State::Startup, now);
+                    self.enter(BbrState::Startup, now);
                 }
             }
             _ => {}
@@ -240,7 +240,7 @@ impl Bbr {
             self.cwnd = self.cwnd.saturating_sub(lost).max(self.packet);
             if self.recovery.is_none() {
                 // The window of before the loss, which was just taken off it.
-                if self.state != State::ProbeRtt {
+                if self.state != BbrState::ProbeRtt {
                     self.prior_cwnd = self.cwnd + lost;
                 }
                 self.recovery = Some((sample.sent_bytes, sample.round));
@@ -263,7 +263,7 @@ impl Bbr {
             }
         }
         self.cwnd = self.cwnd.max(LEAST_PACKETS * self.packet);
-        if self.state == State::ProbeRtt {
+        if self.state == BbrState::ProbeRtt {
             self.cwnd = self.cwnd.min(LEAST_PACKETS * self.packet);
         }
     }
@@ -271,7 +271,7 @@ impl Bbr {
     /// What arrives between two reports.
     fn unreported(&self) -> u64 {
         match self.state {
-            State::ProbeRtt => LEAST_PACKETS * self.packet / 8,
+            BbrState::ProbeRtt => LEAST_PACKETS * self.packet / 8,
             _ => self.inflight(UNITY) / 8,
         }
     }
@@ -314,7 +314,7 @@ impl RateControl for Bbr {
     /// As after the retransmission timer: one packet, and the pipe may be another one (Linux,
     /// `bbr_set_state`).
     fn on_silence(&mut self, _now: Instant) {
-        if self.recovery.is_none() && self.state != State::ProbeRtt {
+        if self.recovery.is_none() && self.state != BbrState::ProbeRtt {
             self.prior_cwnd = self.cwnd;
         }
         (self.full_rate, self.recovery) = (0, Some((self.sent, self.round)));
@@ -334,10 +334,10 @@ impl RateControl for Bbr {
 
     fn belief(&self) -> Belief {
         let phase = match self.state {
-            State::Startup => "bbr_startup",
-            State::Drain => "bbr_drain",
-            State::ProbeBw(_) => "bbr_probe_bw",
-            State::ProbeRtt => "bbr_probe_rtt",
+            BbrState::Startup => "bbr_startup",
+            BbrState::Drain => "bbr_drain",
+            BbrState::ProbeBw(_) => "bbr_probe_bw",
+            BbrState::ProbeRtt => "bbr_probe_rtt",
         };
         Belief {
             phase,

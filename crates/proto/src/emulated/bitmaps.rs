@@ -4,8 +4,10 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::nak_reports::Top;
-use crate::loss_detection::{ASKS_PER_POLL, Arrival, Ask, Holes, Recovery, Timing};
+use super::nak_reports::HighestArrival;
+use crate::loss_detection::{
+    Arrival, LossDetector, MissingRanges, REQUESTS_PER_POLL, ResendRequest, TimingInfo,
+};
 use crate::time::Instant;
 use crate::units::{BufferNumber, ControlSeq};
 use crate::wire::packet::IndexRange;
@@ -25,7 +27,7 @@ pub(super) struct Bitmaps {
     asked: Option<(ControlSeq, Instant)>,
     /// Buffers in a chunk; the sender repeats packets when it has sent all of it.
     chunk: Option<u64>,
-    top: Top,
+    top: HighestArrival,
     rtt: Option<Duration>,
 }
 
@@ -39,7 +41,7 @@ impl Bitmaps {
             since: Instant::EPOCH,
             asked: None,
             chunk,
-            top: Top::default(),
+            top: HighestArrival::default(),
             rtt: None,
         }
     }
@@ -69,20 +71,20 @@ impl Bitmaps {
     }
 }
 
-impl Recovery for Bitmaps {
+impl LossDetector for Bitmaps {
     fn on_granted(&mut self, _: Instant, buffer: BufferNumber, _: ControlSeq) {
         self.open.insert(buffer);
     }
 
-    fn on_asked(&mut self, now: Instant, _: Ask, seq: ControlSeq) {
+    fn on_requested(&mut self, now: Instant, _: ResendRequest, seq: ControlSeq) {
         self.asked = Some((seq, now));
     }
 
-    fn on_acknowledged(&mut self, _: Instant, _: ControlSeq, timing: &Timing) {
+    fn on_acknowledged(&mut self, _: Instant, _: ControlSeq, timing: &TimingInfo) {
         self.rtt = timing.rtt;
     }
 
-    fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &Timing) {
+    fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &TimingInfo) {
         self.rtt = timing.rtt;
         self.top.pass(arrival, |_| {});
         let (next, index) = self.top.next();
@@ -112,14 +114,20 @@ impl Recovery for Bitmaps {
         self.open.remove(&buffer);
     }
 
-    fn poll(&mut self, _: Instant, holes: &dyn Holes, _: &Timing, asks: &mut Vec<Ask>) {
+    fn poll(
+        &mut self,
+        _: Instant,
+        holes: &dyn MissingRanges,
+        _: &TimingInfo,
+        asks: &mut Vec<ResendRequest>,
+    ) {
         let all = IndexRange { start: 0, end: u32::MAX };
-        while asks.len() < ASKS_PER_POLL
+        while asks.len() < REQUESTS_PER_POLL
             && let Some(buffer) = self.wanted.pop_front()
         {
             let mut left = false;
-            holes.holes(buffer, all, &mut |range| match asks.len() < ASKS_PER_POLL {
-                true => asks.push(Ask { buffer, range }),
+            holes.holes(buffer, all, &mut |range| match asks.len() < REQUESTS_PER_POLL {
+                true => asks.push(ResendRequest { buffer, range }),
                 false => left = true,
             });
             if left && asks.iter().any(|ask| ask.buffer != buffer) {
@@ -132,7 +140,7 @@ impl Recovery for Bitmaps {
         }
     }
 
-    fn next_look(&self) -> Option<Instant> {
+    fn next_poll(&self) -> Option<Instant> {
         (!self.wanted.is_empty()).then_some(self.since)
     }
 

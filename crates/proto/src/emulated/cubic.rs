@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::tcp_window::Growth;
+use super::tcp_window::WindowGrowth;
 use crate::rate::Cubic;
 use crate::time::Instant;
 
-impl Growth for Cubic {
+impl WindowGrowth for Cubic {
     fn name(&self) -> &'static str {
         "cubic"
     }

@@ -28,9 +28,9 @@ const STATES: u64 = 10;
 /// waits between its chunks (review §4.3.1).
 const TOP_PERCENT: u64 = 85;
 /// The default speed of the slower card.
-const UNTOLD: Rate = Rate::from_bits_per_second(1_000_000_000);
+const DEFAULT_CARD: Rate = Rate::from_bits_per_second(1_000_000_000);
 
-/// So many buffers are a chunk.
+/// Buffers in a chunk.
 pub(super) fn chunk_buffers(packets_per_buffer: u32) -> u64 {
     let packets = u64::from(packets_per_buffer.max(1));
     ((CHUNK_PACKETS + packets / 2) / packets).max(1)
@@ -50,7 +50,7 @@ pub(super) struct Fobs {
 impl Fobs {
     /// `card` is the speed of the slower network card.
     pub(super) fn new(card: Option<Rate>, packet: u32) -> Self {
-        let top = card.unwrap_or(UNTOLD).scaled(TOP_PERCENT, 100);
+        let top = card.unwrap_or(DEFAULT_CARD).scaled(TOP_PERCENT, 100);
         Self { top, packet, state: STATES, segment: None }
     }
 
@@ -58,7 +58,7 @@ impl Fobs {
         self.top.scaled(state, STATES)
     }
 
-    /// A segment is over: so many packets of it arrived in that time, so many were lost.
+    /// A segment is over: `arrived` of its packets arrived in `time`, and `lost` were lost.
     fn on_segment(&mut self, time: Duration, arrived: u64, lost: u64) {
         let all = (arrived + lost).max(1);
         if lost as f64 <= all as f64 * TOLERATED {
@@ -106,7 +106,7 @@ impl RateControl for Fobs {
     }
 }
 
-/// What is missing of a chunk is asked for when all of it was sent (review §6).
+/// Missing packets of a chunk are requested when all of it was sent (review §6).
 pub(super) fn recovery(packets_per_buffer: u32) -> Bitmaps {
     Bitmaps::new(Some(chunk_buffers(packets_per_buffer)))
 }

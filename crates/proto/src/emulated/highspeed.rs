@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::tcp_window::Growth;
+use super::tcp_window::WindowGrowth;
 use crate::rate::math::{ln, pow};
 use crate::time::Instant;
 
@@ -35,7 +35,7 @@ pub(super) fn increase(window: f64) -> f64 {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HighSpeed;
 
-impl Growth for HighSpeed {
+impl WindowGrowth for HighSpeed {
     fn name(&self) -> &'static str {
         "highspeed"
     }

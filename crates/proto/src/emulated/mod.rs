@@ -29,13 +29,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::buffer::Geometry;
-use crate::config::{Config, Policy, Protocol, Recreation, Repair, Wire};
-use crate::loss_detection::Recovery;
+use crate::config::{Config, EmulatedProtocol, Emulation, FecPolicy, Policy, Wire};
+use crate::loss_detection::LossDetector;
 use crate::negotiated::Negotiated;
 use crate::rate::{self, Belief, Idle, Law, Order, Pacing, RateControl, Sample, Ways, burst_for};
 use crate::time::Instant;
 use crate::units::{Burst, Rate};
-use crate::wire_profile::Rules;
+use crate::wire_profile::WireProfile;
 
 /// Time without feedback, and with nothing left to send, after which outstanding data count as
 /// lost: the originals' TCP control channels would have repeated their messages. SABUL's EXP timer
@@ -51,7 +51,7 @@ pub(crate) fn build(
     (overhead, peer): (u32, IpAddr),
 ) -> Law {
     let mut law = match policy {
-        Policy::Recreated(recreation) if negotiated.rules.reports => {
+        Policy::Emulated(recreation) if negotiated.profile.reports => {
             recreate(&recreation, negotiated, overhead)
         }
         policy => rate::build(policy, negotiated, overhead),
@@ -69,16 +69,16 @@ pub fn law(policy: Policy, packet_bytes: u32, rtt: Duration) -> Box<dyn RateCont
     const BUFFER_BYTES: u32 = 1 << 20;
     let overhead = 28;
     let datagram = packet_bytes.saturating_sub(overhead).max(1);
-    let rules = Rules::of(Wire::Sealed);
-    let data = datagram.saturating_sub(rules.data_overhead).max(1);
+    let profile = WireProfile::of(Wire::Sealed);
+    let data = datagram.saturating_sub(profile.data_overhead).max(1);
     let unlimited = Burst { packets: u32::from(u16::MAX), interval: Duration::from_millis(1) };
     let negotiated = Negotiated {
-        rules,
+        profile,
         geometry: Geometry { buffer_bytes: BUFFER_BYTES, packet_bytes: data },
         max_outstanding: 1,
         socket_bytes: None,
         burst: unlimited,
-        repair: Repair::Never,
+        repair: FecPolicy::Never,
         datagram_bytes: datagram as usize,
         control_bytes: datagram as usize,
         burst_bytes: datagram,
@@ -87,74 +87,79 @@ pub fn law(policy: Policy, packet_bytes: u32, rtt: Duration) -> Box<dyn RateCont
         longest_rtt: Some(rtt),
     };
     match policy {
-        Policy::Recreated(recreation) => recreate(&recreation, &negotiated, overhead).control,
+        Policy::Emulated(recreation) => recreate(&recreation, &negotiated, overhead).control,
         policy => rate::build_anew(policy, &negotiated, overhead).control,
     }
 }
 
-fn recreate(recreation: &Recreation, negotiated: &Negotiated, overhead: u32) -> Law {
+fn recreate(recreation: &Emulation, negotiated: &Negotiated, overhead: u32) -> Law {
     let packet = negotiated.burst_bytes + overhead;
     let rate = recreation.rate;
     let control: Box<dyn RateControl> = match recreation.protocol {
-        Protocol::Sabul => Box::new(sabul::Sabul::new(packet)),
-        Protocol::Tsunami => Box::new(tsunami::Tsunami::new(rate, packet)),
-        Protocol::Fobs => Box::new(fobs::Fobs::new(rate, packet)),
-        Protocol::Rbudp => Box::new(rbudp::Rbudp::new(rate, packet)),
-        Protocol::Udt => Box::new(udt::Udt::new(packet, negotiated.rtt, rate)),
-        Protocol::Bbr => Box::new(bbr::Bbr::new(packet, negotiated.rtt)),
-        tcp => {
-            Box::new(tcp_window::Window::new(tcp, packet, recreation.window_bytes, negotiated.rtt))
-        }
+        EmulatedProtocol::Sabul => Box::new(sabul::Sabul::new(packet)),
+        EmulatedProtocol::Tsunami => Box::new(tsunami::Tsunami::new(rate, packet)),
+        EmulatedProtocol::Fobs => Box::new(fobs::Fobs::new(rate, packet)),
+        EmulatedProtocol::Rbudp => Box::new(rbudp::Rbudp::new(rate, packet)),
+        EmulatedProtocol::Udt => Box::new(udt::Udt::new(packet, negotiated.rtt, rate)),
+        EmulatedProtocol::Bbr => Box::new(bbr::Bbr::new(packet, negotiated.rtt)),
+        tcp => Box::new(tcp_window::TcpWindow::new(
+            tcp,
+            packet,
+            recreation.window_bytes,
+            negotiated.rtt,
+        )),
     };
-    let told = negotiated
+    let offered = negotiated
         .burst_limit()
         .map(|burst| Rate::over(u64::from(burst.packets) * u64::from(packet), burst.interval));
     let own = match recreation.protocol {
-        Protocol::Tsunami | Protocol::Fobs | Protocol::Rbudp => None,
+        EmulatedProtocol::Tsunami | EmulatedProtocol::Fobs | EmulatedProtocol::Rbudp => None,
         _ => rate,
     };
-    let control = Box::new(Under { law: control, told, own, client: None, packet });
+    let control = Box::new(Under { law: control, offered, own, client: None, packet });
     let packets = negotiated.geometry.max_packets();
     Law { control, learns: true, ways: ways(recreation.protocol, packets) }
 }
 
 /// The scheduling of `protocol`, with buffers of `packets_per_buffer`.
-fn ways(protocol: Protocol, packets_per_buffer: u32) -> Ways {
+fn ways(protocol: EmulatedProtocol, packets_per_buffer: u32) -> Ways {
     let own = Ways { law: protocol.code(), ..Ways::OURS };
     let all_lost_after = Some(ALL_LOST_AFTER);
     match protocol {
-        Protocol::Sabul | Protocol::Udt | Protocol::Rbudp => Ways { all_lost_after, ..own },
+        EmulatedProtocol::Sabul | EmulatedProtocol::Udt | EmulatedProtocol::Rbudp => {
+            Ways { all_lost_after, ..own }
+        }
         // "TSUNAMI continues to retransmit the last block/packet until receiving a REQUEST_STOP"
         // (review §6).
-        Protocol::Tsunami => Ways { idle: Idle::Repeats(1), all_lost_after, ..own },
+        EmulatedProtocol::Tsunami => Ways { idle: Idle::Repeats(1), all_lost_after, ..own },
         // "FOBS gives priority to new data and transmits a CHUNK(default 100MB) of data before
         // doing retransmits"; "after sending the first chunk, packets 70000-71229 were
         // re-transmitted" (review §6).
-        Protocol::Fobs => Ways {
+        EmulatedProtocol::Fobs => Ways {
             order: Order::NewFirst,
             chunk: Some(fobs::chunk_buffers(packets_per_buffer)),
             idle: Idle::Repeats(fobs::SEGMENT_PACKETS),
             all_lost_after,
             ..own
         },
-        Protocol::Reno
-        | Protocol::RenoDelayed
-        | Protocol::Cubic
-        | Protocol::HighSpeed
-        | Protocol::Scalable
-        | Protocol::Bbr => own,
+        EmulatedProtocol::Reno
+        | EmulatedProtocol::RenoDelayed
+        | EmulatedProtocol::Cubic
+        | EmulatedProtocol::HighSpeed
+        | EmulatedProtocol::Scalable
+        | EmulatedProtocol::Bbr => own,
     }
 }
 
 /// The loss detector of a receiver whose sender emulates the protocol with the code `law`. `None`
 /// for the receiver's own: without emulation, with TCP's laws, and for unknown codes.
-pub(crate) fn recovery(law: u8, packets_per_buffer: u32) -> Option<Box<dyn Recovery>> {
-    Some(match Protocol::from_code(law)? {
-        Protocol::Sabul => Box::new(sabul::recovery()),
-        Protocol::Tsunami => Box::new(tsunami::Requests::new()),
-        Protocol::Fobs => Box::new(fobs::recovery(packets_per_buffer)),
-        Protocol::Rbudp => Box::new(rbudp::recovery()),
-        Protocol::Udt => Box::new(udt::recovery()),
+pub(crate) fn recovery(law: u8, packets_per_buffer: u32) -> Option<Box<dyn LossDetector>> {
+    Some(match EmulatedProtocol::from_code(law)? {
+        EmulatedProtocol::Sabul => Box::new(sabul::recovery()),
+        EmulatedProtocol::Tsunami => Box::new(tsunami::Requests::new()),
+        EmulatedProtocol::Fobs => Box::new(fobs::recovery(packets_per_buffer)),
+        EmulatedProtocol::Rbudp => Box::new(rbudp::recovery()),
+        EmulatedProtocol::Udt => Box::new(udt::recovery()),
         _ => return None,
     })
 }
@@ -164,7 +169,7 @@ pub(crate) fn recovery(law: u8, packets_per_buffer: u32) -> Option<Box<dyn Recov
 #[derive(Debug)]
 struct Under {
     law: Box<dyn RateControl>,
-    told: Option<Rate>,
+    offered: Option<Rate>,
     own: Option<Rate>,
     client: Option<Rate>,
     packet: u32,
@@ -181,7 +186,7 @@ impl RateControl for Under {
 
     fn on_offer(&mut self, now: Instant, offer: Burst) {
         let bytes = u64::from(offer.packets) * u64::from(self.packet);
-        self.told = (!offer.interval.is_zero()).then(|| Rate::over(bytes, offer.interval));
+        self.offered = (!offer.interval.is_zero()).then(|| Rate::over(bytes, offer.interval));
         self.law.on_offer(now, offer);
     }
 
@@ -198,7 +203,7 @@ impl RateControl for Under {
         let pacing = self.law.pacing();
         let bytes = u64::from(pacing.burst.packets) * u64::from(self.packet);
         let unbounded = pacing.burst.interval.is_zero();
-        match [self.told, self.own, self.client].into_iter().flatten().min() {
+        match [self.offered, self.own, self.client].into_iter().flatten().min() {
             Some(most) if unbounded || Rate::over(bytes, pacing.burst.interval) > most => {
                 Pacing { burst: burst_for(most, self.packet), ..pacing }
             }

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::loss_detection::{ASKS_PER_POLL, Arrival, Ask, Holes, Recovery, Timing};
+use crate::loss_detection::{
+    Arrival, LossDetector, MissingRanges, REQUESTS_PER_POLL, ResendRequest, TimingInfo,
+};
 use crate::time::{Instant, earliest};
 use crate::units::{BufferNumber, ControlSeq};
 use crate::wire::packet::IndexRange;
@@ -13,25 +15,25 @@ const ASSUMED_RTT: Duration = Duration::from_millis(100);
 
 /// The highest position of the first pass that has arrived.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Top {
+pub(super) struct HighestArrival {
     /// The position after the highest that arrived.
     next: (BufferNumber, u32),
 }
 
-impl Default for Top {
+impl Default for HighestArrival {
     fn default() -> Self {
         Self { next: (BufferNumber::FIRST, 0) }
     }
 }
 
-impl Top {
+impl HighestArrival {
     /// The position after the furthest that arrived.
     pub(super) fn next(&self) -> (BufferNumber, u32) {
         self.next
     }
 
     /// A packet arrived: calls `each` for the gap before it, one range per buffer.
-    pub(super) fn pass(&mut self, arrival: &Arrival, mut each: impl FnMut(Ask)) {
+    pub(super) fn pass(&mut self, arrival: &Arrival, mut each: impl FnMut(ResendRequest)) {
         let (buffer, index) = (arrival.buffer, arrival.index.0);
         let (before, from) = self.next;
         if (buffer, index) < self.next {
@@ -41,7 +43,10 @@ impl Top {
             let start = if number == before.0 { from } else { 0 };
             let end = if number == buffer.0 { index } else { u32::MAX };
             if start < end {
-                each(Ask { buffer: BufferNumber(number), range: IndexRange { start, end } });
+                each(ResendRequest {
+                    buffer: BufferNumber(number),
+                    range: IndexRange { start, end },
+                });
             }
         }
         self.next = match arrival.last_of_buffer {
@@ -58,8 +63,8 @@ impl Top {
 
 /// A reported loss that is still missing.
 #[derive(Clone, Copy, Debug)]
-struct Told {
-    ask: Ask,
+struct ReportedLoss {
+    ask: ResendRequest,
     at: Instant,
     /// How often it was reported.
     times: u32,
@@ -67,12 +72,12 @@ struct Told {
 
 /// Reports every loss at once, and again at an interval while it is missing.
 #[derive(Debug)]
-pub(super) struct Reports {
-    top: Top,
+pub(super) struct NakReports {
+    top: HighestArrival,
     /// Losses not reported yet, and since when.
-    found: VecDeque<Ask>,
+    found: VecDeque<ResendRequest>,
     since: Instant,
-    told: VecDeque<Told>,
+    reported: VecDeque<ReportedLoss>,
     /// The interval, `trips` round trips longer, and when it is due; stopped while nothing is
     /// missing.
     every: Duration,
@@ -86,14 +91,14 @@ pub(super) struct Reports {
     expiries: u64,
 }
 
-impl Reports {
+impl NakReports {
     /// Checks reported losses at this interval, and reports each again after a round trip.
     pub(super) fn every(every: Duration) -> Self {
         Self {
-            top: Top::default(),
+            top: HighestArrival::default(),
             found: VecDeque::new(),
             since: Instant::EPOCH,
-            told: VecDeque::new(),
+            reported: VecDeque::new(),
             every,
             trips: 0,
             due: None,
@@ -124,59 +129,60 @@ impl Reports {
     }
 
     /// Requests the holes of `ask`; returns the part without room.
-    fn tell(
+    fn report(
         &mut self,
         now: Instant,
-        (ask, times): (Ask, u32),
-        holes: &dyn Holes,
-        asks: &mut Vec<Ask>,
-    ) -> Option<Ask> {
+        (ask, times): (ResendRequest, u32),
+        holes: &dyn MissingRanges,
+        asks: &mut Vec<ResendRequest>,
+    ) -> Option<ResendRequest> {
         let mut left = None;
-        let told = &mut self.told;
+        let reported = &mut self.reported;
         holes.holes(ask.buffer, ask.range, &mut |range| {
-            if asks.len() < ASKS_PER_POLL {
-                let ask = Ask { range, ..ask };
+            if asks.len() < REQUESTS_PER_POLL {
+                let ask = ResendRequest { range, ..ask };
                 asks.push(ask);
-                told.push_back(Told { ask, at: now, times });
+                reported.push_back(ReportedLoss { ask, at: now, times });
             } else {
                 left.get_or_insert(range.start);
             }
         });
-        left.map(|start| Ask { range: IndexRange { start, ..ask.range }, ..ask })
+        left.map(|start| ResendRequest { range: IndexRange { start, ..ask.range }, ..ask })
     }
 
     /// The interval is over: reports again each loss that is still missing and was reported long
     /// enough ago.
-    fn tabulate(&mut self, now: Instant, holes: &dyn Holes, asks: &mut Vec<Ask>) {
+    fn tabulate(&mut self, now: Instant, holes: &dyn MissingRanges, asks: &mut Vec<ResendRequest>) {
         let rtt = self.rtt.unwrap_or(ASSUMED_RTT);
         let more = if self.patient { rtt / 2 } else { Duration::ZERO };
-        for _ in 0..self.told.len() {
-            let Some(told) = self.told.pop_front() else { break };
-            let Told { ask, at, times } = told;
-            if at + rtt * (1 + self.growth * times) + more > now || asks.len() >= ASKS_PER_POLL {
-                self.told.push_back(told);
+        for _ in 0..self.reported.len() {
+            let Some(reported) = self.reported.pop_front() else { break };
+            let ReportedLoss { ask, at, times } = reported;
+            if at + rtt * (1 + self.growth * times) + more > now || asks.len() >= REQUESTS_PER_POLL
+            {
+                self.reported.push_back(reported);
                 continue;
             }
             let before = asks.len();
-            if let Some(ask) = self.tell(now, (ask, times + 1), holes, asks) {
-                self.told.push_back(Told { ask, ..told });
+            if let Some(ask) = self.report(now, (ask, times + 1), holes, asks) {
+                self.reported.push_back(ReportedLoss { ask, ..reported });
             }
             self.expiries += u64::from(asks.len() > before);
         }
-        self.due = (!self.told.is_empty()).then(|| now + self.clock());
+        self.due = (!self.reported.is_empty()).then(|| now + self.clock());
     }
 }
 
-impl Recovery for Reports {
+impl LossDetector for NakReports {
     fn on_granted(&mut self, _: Instant, _: BufferNumber, _: ControlSeq) {}
 
-    fn on_asked(&mut self, _: Instant, _: Ask, _: ControlSeq) {}
+    fn on_requested(&mut self, _: Instant, _: ResendRequest, _: ControlSeq) {}
 
-    fn on_acknowledged(&mut self, _: Instant, _: ControlSeq, timing: &Timing) {
+    fn on_acknowledged(&mut self, _: Instant, _: ControlSeq, timing: &TimingInfo) {
         self.rtt = timing.rtt;
     }
 
-    fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &Timing) {
+    fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &TimingInfo) {
         self.rtt = timing.rtt;
         let found = &mut self.found;
         self.top.pass(arrival, |ask| found.push_back(ask));
@@ -188,30 +194,36 @@ impl Recovery for Reports {
     fn on_renewed(&mut self, buffer: BufferNumber) {
         self.top.renew(buffer);
         self.found.retain(|ask| ask.buffer != buffer);
-        self.told.retain(|told| told.ask.buffer != buffer);
+        self.reported.retain(|reported| reported.ask.buffer != buffer);
     }
 
     fn on_complete(&mut self, buffer: BufferNumber) {
-        self.told.retain(|told| told.ask.buffer != buffer);
+        self.reported.retain(|reported| reported.ask.buffer != buffer);
     }
 
-    fn poll(&mut self, now: Instant, holes: &dyn Holes, _: &Timing, asks: &mut Vec<Ask>) {
-        while asks.len() < ASKS_PER_POLL
+    fn poll(
+        &mut self,
+        now: Instant,
+        holes: &dyn MissingRanges,
+        _: &TimingInfo,
+        asks: &mut Vec<ResendRequest>,
+    ) {
+        while asks.len() < REQUESTS_PER_POLL
             && let Some(ask) = self.found.pop_front()
         {
-            if let Some(left) = self.tell(now, (ask, 0), holes, asks) {
+            if let Some(left) = self.report(now, (ask, 0), holes, asks) {
                 self.found.push_front(left);
                 break;
             }
         }
         if self.due.is_some_and(|at| at <= now) {
             self.tabulate(now, holes, asks);
-        } else if self.due.is_none() && !self.told.is_empty() {
+        } else if self.due.is_none() && !self.reported.is_empty() {
             self.due = Some(now + self.clock());
         }
     }
 
-    fn next_look(&self) -> Option<Instant> {
+    fn next_poll(&self) -> Option<Instant> {
         earliest([(!self.found.is_empty()).then_some(self.since), self.due])
     }
 

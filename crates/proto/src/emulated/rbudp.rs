@@ -10,7 +10,7 @@ use crate::time::Instant;
 use crate::units::{Burst, Rate};
 
 /// The default rate: the network of its time.
-const UNSTATED: Rate = Rate::from_bits_per_second(1_000_000_000);
+const DEFAULT_RATE: Rate = Rate::from_bits_per_second(1_000_000_000);
 
 /// The rate law: none. "QUANTA, as shipped, does not adjust the rate even if there are losses!"
 /// (review §4.1).
@@ -23,7 +23,7 @@ pub(super) struct Rbudp {
 impl Rbudp {
     /// Everything is sent at the rate that the user states (paper).
     pub(super) fn new(rate: Option<Rate>, packet: u32) -> Self {
-        Self { rate: rate.unwrap_or(UNSTATED), packet }
+        Self { rate: rate.unwrap_or(DEFAULT_RATE), packet }
     }
 }
 
@@ -47,8 +47,8 @@ impl RateControl for Rbudp {
     }
 }
 
-/// When all was sent the sender says DONE, and the receiver answers with a bitmap of what it has
-/// (paper). Our DONE is a NULL-ACK that says that nothing is left.
+/// When all was sent the sender sends DONE, and the receiver answers with a bitmap of its packets
+/// (paper). Here a NULL-ACK without anything left to send takes the place of DONE.
 pub(super) fn recovery() -> Bitmaps {
     Bitmaps::new(None)
 }

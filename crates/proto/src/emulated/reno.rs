@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::tcp_window::Growth;
+use super::tcp_window::WindowGrowth;
 use crate::time::Instant;
 
 /// How a Reno counts.
@@ -28,7 +28,7 @@ impl Reno {
     }
 }
 
-impl Growth for Reno {
+impl WindowGrowth for Reno {
     fn name(&self) -> &'static str {
         self.name
     }

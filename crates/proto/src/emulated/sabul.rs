@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::micros;
-use super::nak_reports::Reports;
+use super::nak_reports::NakReports;
 use crate::rate::{Belief, Pacing, RateControl, Sample};
 use crate::time::Instant;
 use crate::units::Burst;
@@ -32,7 +32,7 @@ const TABULATION: Duration = Duration::from_millis(20);
 /// How often a loss is reported: at once, and in the next tabulation. Over SABUL's TCP both reached
 /// the sender together, which sent the packet once and counted it twice; here it is reported once,
 /// and counted twice.
-const TOLD: u64 = 2;
+const REPORTS_PER_LOSS: u64 = 2;
 
 /// The rate law.
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +120,7 @@ impl RateControl for Sabul {
     /// "The same loss may be reported more than once and the sender will count it again"
     /// (review §6).
     fn on_resend(&mut self, _now: Instant, packets: u64) {
-        self.lost += packets * TOLD;
+        self.lost += packets * REPORTS_PER_LOSS;
     }
 
     fn next_timeout(&self) -> Option<Instant> {
@@ -136,6 +136,6 @@ impl RateControl for Sabul {
 /// "The SABUL client reports any missing packets immediately as well as periodically every 20ms"
 /// (review §6): a loss reported less than a round trip ago is left out of a tabulation
 /// (`getLossArray` with `m_iRTT` in recver.cpp, which was measured with TCP's handshake in it).
-pub(super) fn recovery() -> Reports {
-    Reports::every(TABULATION).patient()
+pub(super) fn recovery() -> NakReports {
+    NakReports::every(TABULATION).patient()
 }

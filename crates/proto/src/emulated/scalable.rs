@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::tcp_window::Growth;
+use super::tcp_window::WindowGrowth;
 use crate::time::Instant;
 
 /// 0.01 of a packet more for each acknowledgement, an eighth less for a loss (Kelly).
@@ -17,7 +17,7 @@ pub(super) const LEGACY_WINDOW: f64 = 16.0;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scalable;
 
-impl Growth for Scalable {
+impl WindowGrowth for Scalable {
     fn name(&self) -> &'static str {
         "scalable"
     }

@@ -1,6 +1,6 @@
-//! A TCP's window (RFC 5681), of which only growth without loss and the answer to a loss differ
-//! from law to law. What a report says arrived counts as acknowledged, what it says is missing as
-//! lost; a window is reduced once for what was in flight together (RFC 6675 §5).
+//! A TCP's window (RFC 5681); only its growth and its reduction at a loss differ from law to law.
+//! Reported arrivals count as acknowledged, reported missing packets as lost. A window is reduced
+//! once per flight (RFC 6675 §5).
 //!
 //! The packets of a window are spread over the round trip, for a report acknowledges what a dozen
 //! acknowledgements would have. What arrived and is not reported yet counts as in flight, so that
@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::highspeed::HighSpeed;
 use super::reno::Reno;
 use super::scalable::Scalable;
-use crate::config::Protocol;
+use crate::config::EmulatedProtocol;
 use crate::rate::{Belief, Cubic, Pacing, RateControl, Sample, burst_for};
 use crate::time::Instant;
 use crate::units::{Burst, Rate};
@@ -23,27 +23,27 @@ const ASSUMED_RTT: Duration = Duration::from_secs(1);
 const IN_FLIGHT: f64 = 1.25;
 
 /// How a window grows and shrinks. Windows are in packets.
-pub(super) trait Growth: Debug + Send {
+pub(super) trait WindowGrowth: Debug + Send {
     /// Its name.
     fn name(&self) -> &'static str;
     /// The first window.
     fn first(&self) -> f64;
-    /// By how much slow start grows when so many packets are acknowledged.
+    /// Growth in slow start when `acked` packets are acknowledged.
     fn in_slow_start(&self, acked: f64) -> f64 {
         acked
     }
-    /// The window after congestion avoidance has seen so many packets acknowledged.
+    /// The window after `acked` packets are acknowledged in congestion avoidance.
     fn grow(&mut self, now: Instant, window: f64, acked: f64, rtt: Duration) -> f64;
     /// The window after a loss.
     fn reduce(&mut self, window: f64) -> f64;
-    /// Packets are so many times as large as they were.
+    /// Packets are now `times` as large.
     fn resize(&mut self, _times: f64) {}
 }
 
 /// A window under one of the laws.
 #[derive(Debug)]
-pub(super) struct Window {
-    law: Box<dyn Growth>,
+pub(super) struct TcpWindow {
+    law: Box<dyn WindowGrowth>,
     packet: u32,
     pub(super) packets: f64,
     threshold: f64,
@@ -59,19 +59,19 @@ pub(super) struct Window {
     in_flight: u64,
 }
 
-impl Window {
-    /// The window of `protocol`, of packets of so many bytes, at most `most_bytes`.
+impl TcpWindow {
+    /// The window of `protocol`, in packets of `packet` bytes, at most `most_bytes`.
     pub(super) fn new(
-        protocol: Protocol,
+        protocol: EmulatedProtocol,
         packet: u32,
         most_bytes: Option<u64>,
         rtt: Option<Duration>,
     ) -> Self {
-        let law: Box<dyn Growth> = match protocol {
-            Protocol::RenoDelayed => Box::new(Reno::delayed()),
-            Protocol::Cubic => Box::new(Cubic::default()),
-            Protocol::HighSpeed => Box::new(HighSpeed),
-            Protocol::Scalable => Box::new(Scalable),
+        let law: Box<dyn WindowGrowth> = match protocol {
+            EmulatedProtocol::RenoDelayed => Box::new(Reno::delayed()),
+            EmulatedProtocol::Cubic => Box::new(Cubic::default()),
+            EmulatedProtocol::HighSpeed => Box::new(HighSpeed),
+            EmulatedProtocol::Scalable => Box::new(Scalable),
             _ => Box::new(Reno::counting_bytes()),
         };
         let mut window = Self {
@@ -124,7 +124,7 @@ impl Window {
     }
 }
 
-impl RateControl for Window {
+impl RateControl for TcpWindow {
     fn answers_marks(&self) -> bool {
         true
     }

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::sabul::Sabul;
-use super::tcp_window::{Growth, Window};
+use super::tcp_window::{TcpWindow, WindowGrowth};
 use super::tsunami::{self, Requests, Tsunami};
 use super::udt::{self, Udt};
 use super::{fobs, highspeed, rbudp, sabul, scalable};
-use crate::config::Protocol;
-use crate::loss_detection::{Arrival, Ask, Holes, Recovery, Timing};
+use crate::config::EmulatedProtocol;
+use crate::loss_detection::{Arrival, LossDetector, MissingRanges, ResendRequest, TimingInfo};
 use crate::rate::{RateControl, Sample};
 use crate::time::Instant;
 use crate::units::{BufferNumber, Burst, ControlSeq, PacketIndex, PacketNumber, Rate};
@@ -24,8 +24,8 @@ fn ms(n: u64) -> Instant {
 
 /// The mean window of `protocol` where every n-th packet is lost, a sample a round trip; over the
 /// second half of so many losses.
-fn mean_window(protocol: Protocol, every: u64, losses: u64) -> f64 {
-    let mut window = Window::new(protocol, PACKET, None, Some(RTT));
+fn mean_window(protocol: EmulatedProtocol, every: u64, losses: u64) -> f64 {
+    let mut window = TcpWindow::new(protocol, PACKET, None, Some(RTT));
     let (mut sent, mut lost, mut now) = (0_u64, 0_u64, ms(0));
     let (mut sum, mut rounds) = (0.0, 0_u64);
     while lost < losses {
@@ -55,11 +55,11 @@ fn near(ours: f64, theirs: f64, part: f64, what: &str) {
 
 /// M. Mathis et al. (1997): 1.22 / sqrt(p), and 0.87 / sqrt(p) with delayed acknowledgements.
 #[test]
-fn reno_has_one_by_the_root_of_the_loss() {
+fn renos_window_is_inverse_to_the_root_of_the_loss() {
     for every in [400, 2_500, 10_000, 100_000] {
         let root = (every as f64).sqrt();
-        near(mean_window(Protocol::Reno, every, 60), 1.5_f64.sqrt() * root, 0.1, "reno");
-        let delayed = mean_window(Protocol::RenoDelayed, every, 60);
+        near(mean_window(EmulatedProtocol::Reno, every, 60), 1.5_f64.sqrt() * root, 0.1, "reno");
+        let delayed = mean_window(EmulatedProtocol::RenoDelayed, every, 60);
         near(delayed, 0.75_f64.sqrt() * root, 0.1, "delayed");
     }
 }
@@ -68,14 +68,14 @@ fn reno_has_one_by_the_root_of_the_loss() {
 #[test]
 fn highspeed_has_its_response_function() {
     for (every, window) in [(10_000, 263.0), (100_000, 1795.0), (1_000_000, 12_279.0)] {
-        near(mean_window(Protocol::HighSpeed, every, 120), window, 0.1, "highspeed");
+        near(mean_window(EmulatedProtocol::HighSpeed, every, 120), window, 0.1, "highspeed");
     }
-    near(mean_window(Protocol::HighSpeed, 400, 60), 1.5_f64.sqrt() * 20.0, 0.1, "low");
+    near(mean_window(EmulatedProtocol::HighSpeed, 400, 60), 1.5_f64.sqrt() * 20.0, 0.1, "low");
 }
 
 /// RFC 3649, appendix B: windows, increases and decreases.
 #[test]
-fn highspeed_has_the_table_of_its_rfc() {
+fn highspeed_follows_the_table_of_its_rfc() {
     let table = [(118.0, 2.0, 0.44), (1058.0, 8.0, 0.33), (10_661.0, 30.0, 0.21)];
     for (window, a, b) in table.into_iter().chain([(83_000.0, 71.0, 0.10)]) {
         near(highspeed::increase(window), a, 0.05, "a");
@@ -87,10 +87,10 @@ fn highspeed_has_the_table_of_its_rfc() {
 
 /// Kelly: a / b / p; and the time to come back after a loss is the same whatever the window.
 #[test]
-fn scalable_has_its_response_function_and_comes_back_as_soon_from_anywhere() {
+fn scalable_has_its_response_function_and_recovers_in_constant_time() {
     for every in [1_000, 10_000, 100_000, 1_000_000] {
         let said = scalable::A / scalable::B * every as f64;
-        near(mean_window(Protocol::Scalable, every, 40), said, 0.1, "scalable");
+        near(mean_window(EmulatedProtocol::Scalable, every, 40), said, 0.1, "scalable");
     }
     let trips = |window: f64| {
         let mut law = scalable::Scalable;
@@ -110,16 +110,16 @@ fn cubic_has_its_response_function() {
     let factor = (0.4 * 3.7_f64 / 1.2).powf(0.25);
     for every in [10_000, 100_000, 1_000_000] {
         let said = factor * (RTT.as_secs_f64() * every as f64).powf(0.75);
-        near(mean_window(Protocol::Cubic, every, 60), said, 0.1, "cubic");
+        near(mean_window(EmulatedProtocol::Cubic, every, 60), said, 0.1, "cubic");
     }
 }
 
 /// RFC 9438 §4.2: C (t - K)^3 + W_max from 0.7 W_max on, flat after K seconds.
 #[test]
 fn cubic_follows_its_curve() {
-    let mut window = Window::new(Protocol::Cubic, PACKET, None, Some(RTT));
+    let mut window = TcpWindow::new(EmulatedProtocol::Cubic, PACKET, None, Some(RTT));
     let (mut sent, mut now) = (0_u64, ms(0));
-    let mut step = |window: &mut Window, lost: u64| {
+    let mut step = |window: &mut TcpWindow, lost: u64| {
         let packets = window.packets as u64;
         (sent, now) = (sent + packets, now + RTT);
         window.on_sample(
@@ -160,7 +160,7 @@ fn cubic_follows_its_curve() {
 /// The draft: 10 packets a SYN for 1 to 10 Gbit/s to spare, a tenth for each decade less, at least
 /// 1 / 1,500.
 #[test]
-fn udt_grows_by_the_decade_of_what_is_spare() {
+fn udt_grows_by_the_decade_of_the_spare_bandwidth() {
     let packets_of = |bits: f64| bits / 8.0 / 1500.0;
     for (spare, packets) in [
         (9.9e9, 10.0),
@@ -179,7 +179,7 @@ fn udt_grows_by_the_decade_of_what_is_spare() {
 }
 
 #[test]
-fn udt_has_a_clock_of_10_ms_and_an_eighth_for_a_loss() {
+fn udt_grows_every_10_ms_and_slows_by_an_eighth_at_a_loss() {
     let mut udt = Udt::new(PACKET, Some(RTT), None);
     let sample = |delivered, round, bits| Sample {
         rtt: Some(RTT),
@@ -214,8 +214,8 @@ fn udt_has_a_clock_of_10_ms_and_an_eighth_for_a_loss() {
     udt.on_resend(ms(401), 1);
     near(rate(&udt), before / 1.125, 1e-4, "another congestion");
     // With a configured capacity it does not take the low rate so far for all there is.
-    let told = Rate::from_bits_per_second(1_200_000_000);
-    let mut udt = Udt::new(PACKET, Some(RTT), Some(told));
+    let reported = Rate::from_bits_per_second(1_200_000_000);
+    let mut udt = Udt::new(PACKET, Some(RTT), Some(reported));
     udt.on_data_sent(ms(0), 16);
     udt.on_sample(ms(100), &sample(16, 1, 12_000_000));
     udt.on_resend(ms(101), 1);
@@ -267,14 +267,14 @@ fn sabul_moves_its_delay_every_200_ms_by_history_against_a_thousandth() {
 
 /// Larger packets mean as many bytes per second, and in flight, once some were reported.
 #[test]
-fn what_is_counted_in_packets_stays_as_many_bytes() {
+fn a_new_packet_size_keeps_the_bytes_per_second() {
     let rtt = Some(Duration::from_millis(40));
     let tcp =
-        |protocol| -> Box<dyn RateControl> { Box::new(Window::new(protocol, 1472, None, rtt)) };
+        |protocol| -> Box<dyn RateControl> { Box::new(TcpWindow::new(protocol, 1472, None, rtt)) };
     let laws: [Box<dyn RateControl>; 5] = [
-        tcp(Protocol::Cubic),
-        tcp(Protocol::Reno),
-        tcp(Protocol::Scalable),
+        tcp(EmulatedProtocol::Cubic),
+        tcp(EmulatedProtocol::Reno),
+        tcp(EmulatedProtocol::Scalable),
         Box::new(Sabul::new(1472)),
         Box::new(Udt::new(1472, rtt, None)),
     ];
@@ -367,7 +367,7 @@ fn fobs_takes_its_rate_from_a_table_after_every_segment() {
 /// Everything but these is here.
 struct Missing(BTreeSet<(u64, u32)>);
 
-impl Holes for Missing {
+impl MissingRanges for Missing {
     fn holes(&self, buffer: BufferNumber, range: IndexRange, each: &mut dyn FnMut(IndexRange)) {
         for (_, index) in self.0.range((buffer.0, range.start)..(buffer.0, range.end)) {
             each(IndexRange { start: *index, end: index + 1 });
@@ -380,8 +380,8 @@ impl Holes for Missing {
 
 const PER_BUFFER: u32 = 1000;
 
-fn timing() -> Timing {
-    Timing {
+fn timing() -> TimingInfo {
+    TimingInfo {
         rtt: Some(Duration::from_millis(70)),
         timeout: Some(Duration::ZERO),
         burst: Burst { packets: 1, interval: Duration::from_micros(100) },
@@ -391,7 +391,7 @@ fn timing() -> Timing {
     }
 }
 
-fn arrive(recovery: &mut dyn Recovery, now: Instant, (buffer, index): (u64, u32)) {
+fn arrive(recovery: &mut dyn LossDetector, now: Instant, (buffer, index): (u64, u32)) {
     let arrival = Arrival {
         number: PacketNumber(0),
         buffer: BufferNumber(buffer),
@@ -403,13 +403,13 @@ fn arrive(recovery: &mut dyn Recovery, now: Instant, (buffer, index): (u64, u32)
 }
 
 /// What it asks for now, packet by packet.
-fn asked(recovery: &mut dyn Recovery, now: Instant, missing: &Missing) -> Vec<(u64, u32)> {
+fn asked(recovery: &mut dyn LossDetector, now: Instant, missing: &Missing) -> Vec<(u64, u32)> {
     let mut packets = Vec::new();
-    while recovery.next_look().is_some_and(|at| at <= now) {
-        let mut asks: Vec<Ask> = Vec::new();
+    while recovery.next_poll().is_some_and(|at| at <= now) {
+        let mut asks: Vec<ResendRequest> = Vec::new();
         recovery.poll(now, missing, &timing(), &mut asks);
         for (n, ask) in asks.iter().enumerate() {
-            recovery.on_asked(now, *ask, ControlSeq(10 + n as u32));
+            recovery.on_requested(now, *ask, ControlSeq(10 + n as u32));
             let end = ask.range.end.min(PER_BUFFER);
             packets.extend((ask.range.start..end).map(|index| (ask.buffer.0, index)));
         }
@@ -417,7 +417,7 @@ fn asked(recovery: &mut dyn Recovery, now: Instant, missing: &Missing) -> Vec<(u
     packets
 }
 
-fn granted(mut recovery: impl Recovery, buffers: u64) -> impl Recovery {
+fn granted(mut recovery: impl LossDetector, buffers: u64) -> impl LossDetector {
     for number in 1..=buffers {
         recovery.on_granted(ms(0), BufferNumber(number), ControlSeq(1));
     }
@@ -425,7 +425,7 @@ fn granted(mut recovery: impl Recovery, buffers: u64) -> impl Recovery {
 }
 
 #[test]
-fn sabul_tells_a_loss_at_once_and_again_on_a_clock_of_20_ms() {
+fn sabul_reports_a_loss_at_once_and_again_every_20_ms() {
     let mut sabul = granted(sabul::recovery(), 2);
     let missing = Missing([(1, 1), (1, 2)].into());
     arrive(&mut sabul, ms(0), (1, 0));
@@ -434,9 +434,9 @@ fn sabul_tells_a_loss_at_once_and_again_on_a_clock_of_20_ms() {
     assert_eq!(asked(&mut sabul, ms(1), &missing), [(1, 1), (1, 2)]);
     let mut again = Vec::new();
     for at in 2..200 {
-        let told = asked(&mut sabul, ms(at), &missing);
-        if !told.is_empty() {
-            again.push((at, told.len()));
+        let reported = asked(&mut sabul, ms(at), &missing);
+        if !reported.is_empty() {
+            again.push((at, reported.len()));
         }
     }
     assert_eq!(again, [(121, 2)], "on the clock, a round trip and a half later");
@@ -446,13 +446,13 @@ fn sabul_tells_a_loss_at_once_and_again_on_a_clock_of_20_ms() {
 }
 
 #[test]
-fn udt_tells_it_later_each_time() {
+fn udt_reports_a_loss_at_growing_intervals() {
     let mut udt = granted(udt::recovery(), 1);
     let missing = Missing([(1, 1)].into());
     arrive(&mut udt, ms(0), (1, 0));
     arrive(&mut udt, ms(1), (1, 2));
-    let told = (1..900).filter(|at| !asked(&mut udt, ms(*at), &missing).is_empty());
-    assert_eq!(told.collect::<Vec<_>>(), [1, 291, 581, 871]);
+    let reported = (1..900).filter(|at| !asked(&mut udt, ms(*at), &missing).is_empty());
+    assert_eq!(reported.collect::<Vec<_>>(), [1, 291, 581, 871]);
 }
 
 #[test]
@@ -485,7 +485,7 @@ fn tsunami_lists_what_is_missing_at_50_packets_and_350_ms_and_restarts_at_2048()
 }
 
 #[test]
-fn rbudp_says_what_is_missing_when_the_blast_is_over_and_not_before() {
+fn rbudp_requests_missing_packets_only_after_the_blast() {
     let mut rbudp = granted(rbudp::recovery(), 3);
     let missing = Missing([(1, 1), (2, 0), (2, 999)].into());
     for position in [(1, 0), (1, 2), (1, 999), (2, 1), (3, 999)] {
@@ -503,7 +503,7 @@ fn rbudp_says_what_is_missing_when_the_blast_is_over_and_not_before() {
 }
 
 #[test]
-fn fobs_asks_when_a_chunk_was_sent() {
+fn fobs_requests_missing_packets_when_a_chunk_was_sent() {
     assert_eq!((fobs::chunk_buffers(1024), fobs::chunk_buffers(u32::MAX)), (70, 1));
     let mut fobs = granted(fobs::recovery(PER_BUFFER), 80);
     let missing = Missing([(1, 1), (72, 999)].into());

@@ -8,8 +8,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::micros;
-use super::nak_reports::Top;
-use crate::loss_detection::{ASKS_PER_POLL, Arrival, Ask, Holes, Recovery, Timing};
+use super::nak_reports::HighestArrival;
+use crate::loss_detection::{
+    Arrival, LossDetector, MissingRanges, REQUESTS_PER_POLL, ResendRequest, TimingInfo,
+};
 use crate::rate::{Belief, Pacing, RateControl, Sample};
 use crate::time::Instant;
 use crate::units::{BufferNumber, Burst, ControlSeq, Rate};
@@ -115,20 +117,20 @@ impl RateControl for Tsunami {
     }
 }
 
-/// The recovery law: a list of blocks passed over, asked for every 350 ms while they are missing.
+/// The loss detector: a list of skipped blocks, requested every 350 ms while they are missing.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    top: Top,
+    top: HighestArrival,
     /// Blocks arrived, again or not, and when the last list was sent.
     blocks: u64,
     listed: Option<Instant>,
-    /// Passed over and perhaps missing, oldest first.
-    missing: VecDeque<Ask>,
+    /// Skipped and perhaps missing, oldest first.
+    missing: VecDeque<ResendRequest>,
     /// Granted and not complete: what is missing before all others is in the first.
     open: BTreeSet<BufferNumber>,
     /// A list is due, and since when; or what did not fit into it.
     due: Option<Instant>,
-    left: VecDeque<Ask>,
+    left: VecDeque<ResendRequest>,
     restarts: u64,
 }
 
@@ -150,7 +152,7 @@ impl Requests {
     }
 
     /// ttp_repeat_retransmit() in client/protocol.c: what is here by now leaves the list.
-    fn list(&mut self, holes: &dyn Holes, timing: &Timing) {
+    fn list(&mut self, holes: &dyn MissingRanges, timing: &TimingInfo) {
         let mut blocks = 0;
         let mut missing = VecDeque::new();
         for ask in std::mem::take(&mut self.missing) {
@@ -158,7 +160,7 @@ impl Requests {
                 // Where a buffer ends is not known before its last packet.
                 let end = range.end.min(ask.range.end);
                 blocks += u64::from(end.saturating_sub(range.start));
-                missing.push_back(Ask { buffer: ask.buffer, range });
+                missing.push_back(ResendRequest { buffer: ask.buffer, range });
             });
         }
         if blocks < MAX_REQUESTS {
@@ -168,35 +170,36 @@ impl Requests {
         }
         // REQUEST_RESTART: everything from the first that is missing on, here or not.
         self.restarts += 1;
-        let place = |ask: &Ask| (ask.buffer, ask.range.start);
+        let place = |ask: &ResendRequest| (ask.buffer, ask.range.start);
         let first = missing.iter().map(place).min().unwrap_or_default();
         let (next, index) = self.top.next();
         for buffer in self.open.range(first.0..=next.max(first.0)) {
             let start = if *buffer == first.0 { first.1 } else { 0 };
             let end = if *buffer == next { index } else { timing.packets_per_buffer };
             if start < end {
-                self.left.push_back(Ask { buffer: *buffer, range: IndexRange { start, end } });
+                self.left
+                    .push_back(ResendRequest { buffer: *buffer, range: IndexRange { start, end } });
             }
         }
         self.missing = missing;
     }
 }
 
-impl Recovery for Requests {
+impl LossDetector for Requests {
     fn on_granted(&mut self, _: Instant, buffer: BufferNumber, _: ControlSeq) {
         self.open.insert(buffer);
     }
 
-    fn on_asked(&mut self, _: Instant, _: Ask, _: ControlSeq) {}
+    fn on_requested(&mut self, _: Instant, _: ResendRequest, _: ControlSeq) {}
 
-    fn on_acknowledged(&mut self, _: Instant, _: ControlSeq, _: &Timing) {}
+    fn on_acknowledged(&mut self, _: Instant, _: ControlSeq, _: &TimingInfo) {}
 
-    fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &Timing) {
+    fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &TimingInfo) {
         let missing = &mut self.missing;
         let most = timing.packets_per_buffer;
         self.top.pass(arrival, |ask| {
             let end = ask.range.end.min(most);
-            missing.push_back(Ask { range: IndexRange { end, ..ask.range }, ..ask });
+            missing.push_back(ResendRequest { range: IndexRange { end, ..ask.range }, ..ask });
         });
         self.on_block(now);
     }
@@ -218,11 +221,17 @@ impl Recovery for Requests {
         self.open.remove(&buffer);
     }
 
-    fn poll(&mut self, _: Instant, holes: &dyn Holes, timing: &Timing, asks: &mut Vec<Ask>) {
+    fn poll(
+        &mut self,
+        _: Instant,
+        holes: &dyn MissingRanges,
+        timing: &TimingInfo,
+        asks: &mut Vec<ResendRequest>,
+    ) {
         if self.left.is_empty() && self.due.take().is_some() {
             self.list(holes, timing);
         }
-        while asks.len() < ASKS_PER_POLL
+        while asks.len() < REQUESTS_PER_POLL
             && let Some(ask) = self.left.pop_front()
         {
             asks.push(ask);
@@ -234,7 +243,7 @@ impl Recovery for Requests {
         }
     }
 
-    fn next_look(&self) -> Option<Instant> {
+    fn next_poll(&self) -> Option<Instant> {
         self.due
     }
 

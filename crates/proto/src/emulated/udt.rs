@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use super::micros;
-use super::nak_reports::Reports;
+use super::nak_reports::NakReports;
 use crate::rate::{Belief, Pacing, RateControl, Sample};
 use crate::time::Instant;
 use crate::units::{Burst, Rate};
@@ -27,7 +27,7 @@ const DECREASE: f64 = 1.125;
 /// Below the rate of before the last loss no more of the link counts as spare: about what that loss
 /// took (paper, *B = min(L/9, L - C)*).
 const SPARE_AGAIN: f64 = 9.0;
-/// At most so many more within one congestion (draft, DecCount).
+/// Most further decreases within one congestion event (draft, DecCount).
 const MAX_DECREASES: u32 = 5;
 /// Of a new average, what was.
 const AVERAGE: f64 = 0.875;
@@ -223,6 +223,6 @@ impl RateControl for Udt {
 
 /// A loss is reported at once, and again after k round trips, each time one more, by a NAK timer of
 /// 4 * RTT + RTTVar + SYN (draft; its variance is left out).
-pub(super) fn recovery() -> Reports {
-    Reports::every(SYN).and_trips(4).growing(1)
+pub(super) fn recovery() -> NakReports {
+    NakReports::every(SYN).and_trips(4).growing(1)
 }

@@ -1,8 +1,8 @@
 //! A datagram arrives at an endpoint.
 
-use super::{Endpoint, Opener};
-use crate::api::{Datagram, Ecn, Reason, Reception, Route};
-use crate::connection::Handled;
+use super::{Endpoint, HandshakeSide};
+use crate::api::{CloseReason, Datagram, Ecn, RecvMeta, Route};
+use crate::connection::DatagramOutcome;
 use crate::time::Instant;
 use crate::trace::TraceEvent;
 
@@ -11,15 +11,15 @@ impl Endpoint {
     /// control messages, may have it open, and would wait for the rest of its death timer.
     pub(super) fn quit_opening(&mut self, now: Instant, reason: &str) {
         match &mut self.opener {
-            Opener::Active(active) => {
+            HandshakeSide::Active(active) => {
                 let to = Route { peer: active.peer(), local: None };
-                let told = active.quits(reason);
-                self.outbox.extend(told.into_iter().map(|packet| (to, packet)));
+                let quits = active.quits(reason);
+                self.outbox.extend(quits.into_iter().map(|packet| (to, packet)));
             }
-            Opener::Passive(passive) => self.outbox.extend(passive.quits(reason)),
-            Opener::Done => {}
+            HandshakeSide::Passive(passive) => self.outbox.extend(passive.quits(reason)),
+            HandshakeSide::Done => {}
         }
-        self.close(now, Reason::Quit);
+        self.close(now, CloseReason::Quit);
     }
 
     /// A datagram arrived.
@@ -28,7 +28,7 @@ impl Endpoint {
             return;
         }
         let (len, kind) = (datagram.bytes.len(), datagram.bytes.get(3).copied().unwrap_or(255));
-        let Reception { ecn, overrun, .. } = datagram.reception;
+        let RecvMeta { ecn, overrun, .. } = datagram.reception;
         self.count_overruns(now, overrun);
         if self.take_predicted(now, &datagram) {
             self.counts.received += 1;
@@ -37,13 +37,13 @@ impl Endpoint {
         }
         let handled = self.dispatch(now, datagram);
         match handled {
-            Handled::Authentic => {
+            DatagramOutcome::Authentic => {
                 self.counts.received += 1;
                 self.counts.received_bytes += len as u64;
                 let (bytes, marked) = (len as u32, ecn == Some(Ecn::Ce));
                 self.trace.push(now, TraceEvent::Received { kind, bytes, marked });
             }
-            Handled::Dropped => {
+            DatagramOutcome::Dropped => {
                 self.counts.dropped += 1;
                 self.trace.push(now, TraceEvent::Dropped { bytes: len as u32 });
             }
@@ -66,7 +66,7 @@ impl Endpoint {
     /// Queues a handshake packet; to an address that is not validated only within the amplification
     /// limit (`docs/protocol.md §2.3`).
     pub(super) fn reply_within_room(&mut self, to: Route, packet: Vec<u8>) {
-        let own = self.connection.as_mut().filter(|connection| connection.may_hear(to));
+        let own = self.connection.as_mut().filter(|connection| connection.may_come_from(to));
         if own.is_none_or(|connection| connection.may_go(packet.len())) {
             self.reply(to, packet);
         }

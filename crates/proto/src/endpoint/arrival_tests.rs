@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::{Event, Reception};
+use crate::api::{Event, RecvMeta};
 use crate::buffer::Buffer;
 use crate::config::{Config, Role, Secret, Wire};
 use crate::connection::Machine;
@@ -90,7 +90,7 @@ impl World {
     }
 
     /// Both receivers get the same packet; one has prediction switched off.
-    fn hear(&mut self, from: SocketAddr, packet: &[u8]) {
+    fn deliver(&mut self, from: SocketAddr, packet: &[u8]) {
         let [predicts, usual] = &mut self.receivers;
         if let Some(connection) = &predicts.connection {
             self.predicted += u64::from(connection.is_predicted(self.now, packet));
@@ -102,7 +102,7 @@ impl World {
         for end in &mut self.receivers {
             let mut bytes = packet.to_vec();
             let datagram =
-                Datagram { from, local: None, reception: Reception::default(), bytes: &mut bytes };
+                Datagram { from, local: None, reception: RecvMeta::default(), bytes: &mut bytes };
             end.handle_datagram(self.now, datagram);
         }
         self.compare();
@@ -147,11 +147,11 @@ impl World {
             && let Some((_, to_receiver, from, mut bytes)) = self.flying.remove(at)
         {
             if to_receiver {
-                self.hear(from, &bytes);
+                self.deliver(from, &bytes);
             } else {
                 let bytes = &mut bytes[..];
                 let datagram =
-                    Datagram { from, local: None, reception: Reception::default(), bytes };
+                    Datagram { from, local: None, reception: RecvMeta::default(), bytes };
                 self.sender.handle_datagram(self.now, datagram);
             }
         }
@@ -193,7 +193,7 @@ impl World {
         }
         loop {
             let [mut one, mut other] = [Vec::new(), Vec::new()];
-            for (end, said) in self.receivers.iter_mut().zip([&mut one, &mut other]) {
+            for (end, sent) in self.receivers.iter_mut().zip([&mut one, &mut other]) {
                 while let Some(event) = end.poll_event() {
                     if let Event::Filled(number, buffer) = event {
                         assert!(buffer.filled().iter().all(|byte| *byte == number.0 as u8));
@@ -201,7 +201,7 @@ impl World {
                         end.offer(now, buffer);
                     }
                 }
-                end.poll_transmit(now, said);
+                end.poll_transmit(now, sent);
             }
             assert_eq!(one, other, "what they say differs");
             if one.is_empty() {
@@ -225,7 +225,7 @@ fn run(fates: Vec<Fate>) -> (u64, u64) {
 }
 
 #[test]
-fn most_packets_of_a_clean_path_come_as_expected() {
+fn most_packets_of_a_clean_path_are_predicted() {
     let (predicted, all) = run(vec![Fate::Arrives]);
     assert!(predicted * 10 > all * 8, "{predicted} of {all}");
 }
@@ -233,25 +233,25 @@ fn most_packets_of_a_clean_path_come_as_expected() {
 /// Every full packet is corrupted until smaller ones are probed. The first packets of the new
 /// generation then end where the old first pass stopped, and the packet after them begins a burst.
 #[test]
-fn what_is_expected_begins_no_burst() {
+fn a_predicted_packet_never_begins_a_burst() {
     run(vec![Fate::Broken(48128)]);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn either_way_leaves_the_same_behind(fates in prop::collection::vec(fate(), 1..120)) {
+    fn fast_and_slow_path_leave_the_same_state(fates in prop::collection::vec(fate(), 1..120)) {
         run(fates);
     }
 }
 
 #[test]
-fn what_the_socket_had_no_room_for_counts_from_the_first_datagram_on() {
+fn socket_overruns_count_from_the_first_datagram_on() {
     let config = Config { trace: true, ..Config::new(Wire::Rfc998, Role::Receiver) };
     let mut end = Endpoint::passive(config, Instant::EPOCH, [7; 32]);
     assert_eq!(end.stats(Instant::EPOCH).overrun, 0);
     for (overrun, counted) in [(u32::MAX - 1, 0), (u32::MAX, 1), (u32::MAX, 1), (3, 5)] {
-        let reception = Reception { overrun, ..Reception::default() };
+        let reception = RecvMeta { overrun, ..RecvMeta::default() };
         let datagram =
             Datagram { from: address(1), local: None, reception, bytes: &mut [0; 40][..] };
         end.handle_datagram(Instant::EPOCH, datagram);

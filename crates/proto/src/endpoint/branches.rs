@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use super::{Endpoint, Opener};
-use crate::api::{Reason, Reception, Route};
+use super::{Endpoint, HandshakeSide};
+use crate::api::{CloseReason, RecvMeta, Route};
 use crate::config::{Config, Wire};
 use crate::connection::{Branches, Connection};
-use crate::crypto::exporter::Root;
+use crate::crypto::exporter::ExporterSecret;
 use crate::entropy::Entropy;
 use crate::handshake::{Opened, propose};
 use crate::time::Instant;
 use crate::wire::packet::Parameters;
-use crate::wire::sealed::Offer;
+use crate::wire::sealed::HandshakePayload;
 
 impl Endpoint {
     /// Active end: a connection that branches from this one and is open at once. Its parameters are
@@ -22,32 +22,35 @@ impl Endpoint {
     /// ([`Config::branches`]); or if 64 others are not confirmed yet.
     pub fn branch(&mut self, now: Instant, config: Config, entropy: [u8; 32]) -> Option<Self> {
         let connection = self.connection.as_mut()?;
-        let home = connection.addresses.home()?;
+        let home = connection.addresses.validated()?;
         let stem = connection.own_id();
         let branches = connection.branches()?;
-        let (settled, rtts) = (branches.settled().clone(), branches.rtts);
+        let (settled, rtts) = (branches.negotiated().clone(), branches.rtts);
         let parameters = propose(&config, 0);
-        let wanted =
-            Offer { parameters, ciphers: settled.ciphers, table_bytes: config.table_bytes };
+        let wanted = HandshakePayload {
+            parameters,
+            ciphers: settled.ciphers,
+            table_bytes: config.table_bytes,
+        };
         let (branch, keys) = connection.make_branch(now, wanted)?;
-        let Offer { parameters, table_bytes, .. } = branch.offer;
+        let HandshakePayload { parameters, table_bytes, .. } = branch.offer;
         // The peer's own values count here, as in a RESPONSE.
         let Parameters { death_timer, client, .. } = settled.parameters;
         let parameters = Parameters { death_timer, client, ..parameters };
-        let link = connection.link_of(&keys, true)?;
+        let link = connection.codec_of(&keys, true)?;
         let opened = Opened::branch(link, (parameters, table_bytes), rtts, Entropy::new(entropy));
         Some(self.branched(config, now, (home, stem), opened))
     }
 
     /// Active end: a packet of the branch with this connection id arrived.
-    pub fn hear_of_branch(&mut self, id: u32) {
-        self.connection.iter_mut().for_each(|connection| connection.on_branch_heard(id));
+    pub fn confirm_branch(&mut self, id: u32) {
+        self.connection.iter_mut().for_each(|connection| connection.on_branch_confirmed(id));
     }
 
     /// Active end of a branch: the connection that it branched from has closed, for this `reason`,
     /// so BRANCH leaves no more. A branch without a packet from its peer closes too and sends
     /// nothing: only BRANCH would have announced it. One whose peer has answered goes on.
-    pub fn on_stem_closed(&mut self, now: Instant, reason: &Reason) {
+    pub fn on_stem_closed(&mut self, now: Instant, reason: &CloseReason) {
         if let Some(connection) = &mut self.connection {
             connection.on_stem_closed(now, reason);
         }
@@ -72,14 +75,14 @@ impl Endpoint {
         is_taken: impl Fn(u32) -> bool,
     ) -> Option<Self> {
         let connection = self.connection.as_mut()?;
-        let home = connection.addresses.home()?;
+        let home = connection.addresses.validated()?;
         let stem = connection.own_id();
         let branches = connection.branches()?;
         let rtts = branches.rtts;
         let (branch, keys) =
-            std::iter::from_fn(|| branches.take_come()).find(|(_, keys)| !is_taken(keys.id))?;
-        let Offer { parameters, table_bytes, .. } = branch.offer;
-        let link = connection.link_of(&keys, false)?;
+            std::iter::from_fn(|| branches.take_arrived()).find(|(_, keys)| !is_taken(keys.id))?;
+        let HandshakePayload { parameters, table_bytes, .. } = branch.offer;
+        let link = connection.codec_of(&keys, false)?;
         let opened =
             Opened::branch(link, (parameters, table_bytes), rtts, Entropy::new(entropy()?));
         Some(self.branched(self.config.clone(), now, (home, stem), opened))
@@ -99,7 +102,7 @@ impl Endpoint {
     ) -> Self {
         let config = Config { branches: false, ..config };
         let opened = Opened { peer_key: self.peer_key, ..opened };
-        let mut new = Self::served(config, now, (home, Reception::default()), opened, None);
+        let mut new = Self::served(config, now, (home, RecvMeta::default()), opened, None);
         new.stem = stem;
         new
     }
@@ -109,20 +112,20 @@ impl Endpoint {
     pub(super) fn let_begin(
         &mut self,
         connection: &mut Connection,
-        root: Option<Root>,
+        root: Option<ExporterSecret>,
         (parameters, table_bytes): (&Parameters, u32),
         rtts: (Option<Duration>, Option<Duration>),
     ) {
-        let active = matches!(self.opener, Opener::Active(_));
+        let active = matches!(self.opener, HandshakeSide::Active(_));
         if active && self.config.wire == Wire::Sealed {
             // Drops the handshake state, which would reveal all later keys.
-            self.opener = Opener::Done;
+            self.opener = HandshakeSide::Done;
         }
-        self.lanes.begin((parameters, table_bytes), root.as_ref().map(Root::lanes));
+        self.lanes.begin((parameters, table_bytes), root.as_ref().map(ExporterSecret::lanes));
         let root = root.filter(|_| self.config.branches);
         let Some((root, cipher)) = root.zip(connection.cipher()) else { return };
         let parameters = parameters.clone();
-        let settled = Offer { parameters, ciphers: cipher.bit(), table_bytes };
+        let settled = HandshakePayload { parameters, ciphers: cipher.bit(), table_bytes };
         connection.let_branch(Branches::of(root.branches(), active, settled, rtts));
     }
 }

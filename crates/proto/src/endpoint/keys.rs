@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{Endpoint, Opener};
-use crate::config::{Authorized, Identity, PublicKey};
+use super::{Endpoint, HandshakeSide};
+use crate::config::{AuthorizedKeys, Identity, PublicKey};
 
 impl Endpoint {
     /// Passive end with an identity: sets the keys that may open a connection, in place of those
     /// before. An open connection stays.
-    pub fn authorize(&mut self, authorized: Arc<Authorized>) {
-        if let Opener::Passive(passive) = &mut self.opener {
+    pub fn authorize(&mut self, authorized: Arc<AuthorizedKeys>) {
+        if let HandshakeSide::Passive(passive) = &mut self.opener {
             passive.on_authorized(&authorized);
         }
         self.config.identity = Some(Identity::server(authorized));

@@ -9,12 +9,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Endpoint;
-use crate::api::{Datagram, Reception, Route, Transmit};
-use crate::codec::Link;
-use crate::config::{Config, Pace, Policy, Told};
+use crate::api::{Datagram, RecvMeta, Route, Transmit};
+use crate::codec::Codec;
+use crate::config::{Config, FixedRate, FixedRateSpec, Policy};
 use crate::crypto::exporter::{Chain, ChainKeys};
 use crate::entropy::Entropy;
-use crate::handshake::{Opened, Place};
+use crate::handshake::{Opened, PeerLocation};
 use crate::limits::{MAX_LANE_NUMBER, MAX_LANES};
 pub use crate::rate::lanes::{LaneShare, LaneTally};
 use crate::time::{Instant, earliest};
@@ -27,9 +27,9 @@ const FIRST_SHARE: LaneShare =
     LaneShare { rate: Rate::from_bytes_per_second(10_000), cap_bytes: Some(10_000) };
 /// Most lanes whose addresses are under validation, and most that the client has not taken. Packets
 /// of further ones are dropped; the peer repeats them.
-const MAX_WAITING: usize = MAX_LANES as usize;
+const MAX_PENDING: usize = MAX_LANES as usize;
 /// How long an address is under validation.
-const PROVING: Duration = Duration::from_secs(10);
+const VALIDATION_TIME: Duration = Duration::from_secs(10);
 
 /// A lane that has begun.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub struct Lane {
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     /// The negotiated parameters of the main connection.
-    settled: Option<(Parameters, u32)>,
+    negotiated: Option<(Parameters, u32)>,
     /// The key chain of lanes that have not begun.
     chain: Option<Chain>,
     /// Passive end: the keys of the numbers from 1 that the peer has not opened.
@@ -57,44 +57,45 @@ pub(super) struct Lanes {
     /// A bit for each used number.
     begun: u64,
     /// Lanes that the peer has opened from an address under validation, and when that ends.
-    proving: Vec<(Instant, Lane)>,
+    validating: Vec<(Instant, Lane)>,
     waiting: VecDeque<Lane>,
 }
 
 impl Lanes {
     /// A connection is open: there are no lanes of it yet.
-    pub(super) fn begin(&mut self, settled: (&Parameters, u32), chain: Option<Chain>) {
-        let (parameters, table_bytes) = settled;
-        *self = Self { settled: Some((parameters.clone(), table_bytes)), chain, ..Self::default() };
+    pub(super) fn begin(&mut self, negotiated: (&Parameters, u32), chain: Option<Chain>) {
+        let (parameters, table_bytes) = negotiated;
+        *self =
+            Self { negotiated: Some((parameters.clone(), table_bytes)), chain, ..Self::default() };
     }
 
     /// The connection has closed: no lane of it can be opened any more.
     pub(super) fn end(&mut self) {
         (self.chain, self.keys) = (None, Vec::new());
         self.ids.clear();
-        self.proving.clear();
+        self.validating.clear();
     }
 
     /// The CHALLENGEs to the addresses of lanes.
     pub(super) fn poll_transmit(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<Transmit> {
-        self.proving.iter_mut().find_map(|(_, lane)| lane.end.poll_transmit(now, batch))
+        self.validating.iter_mut().find_map(|(_, lane)| lane.end.poll_transmit(now, batch))
     }
 
     pub(super) fn next_timeout(&self, now: Instant) -> Option<Instant> {
         let due = |(until, lane): &(Instant, Lane)| {
             Some(lane.end.next_timeout(now).map_or(*until, |at| at.min(*until)))
         };
-        earliest(self.proving.iter().map(due))
+        earliest(self.validating.iter().map(due))
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
-        self.proving.iter_mut().for_each(|(_, lane)| lane.end.handle_timeout(now));
-        self.proving.retain(|(until, lane)| now < *until && !lane.end.closed);
+        self.validating.iter_mut().for_each(|(_, lane)| lane.end.handle_timeout(now));
+        self.validating.retain(|(until, lane)| now < *until && !lane.end.closed);
     }
 
     /// A datagram for a lane whose address is under validation: it may have the ANSWER.
-    fn hear(&mut self, now: Instant, number: u8, datagram: Datagram<'_>) -> bool {
-        let mut all = self.proving.iter_mut().enumerate();
+    fn handle_answer(&mut self, now: Instant, number: u8, datagram: Datagram<'_>) -> bool {
+        let mut all = self.validating.iter_mut().enumerate();
         let lane = all.find(|(_, (_, lane))| lane.number == number);
         let Some((at, (_, lane))) = lane else { return false };
         let before = lane.end.counts.received;
@@ -102,7 +103,7 @@ impl Lanes {
         let authentic = lane.end.counts.received > before;
         let home = lane.end.connection.as_ref().and_then(|connection| connection.home());
         if let Some(peer) = home {
-            let (_, lane) = self.proving.remove(at);
+            let (_, lane) = self.validating.remove(at);
             self.waiting.push_back(Lane { peer, ..lane });
         }
         authentic
@@ -119,12 +120,12 @@ impl Endpoint {
         let (peer, _) = (connection.home()?, connection.cipher()?);
         // Numbers are used in order, and so are the steps of the chain.
         let keys = self.lanes.chain.as_mut()?.step();
-        let link = connection.link_of(&keys, true)?;
+        let link = connection.codec_of(&keys, true)?;
         self.lanes.begun |= 1 << number;
         let mut opened = self.open_lane(now, link, Entropy::new(entropy))?;
         opened.unconfirmed = true;
         let route = Route { local: None, ..peer };
-        let end = self.lane(now, (route, Reception::default()), opened, None);
+        let end = self.lane(now, (route, RecvMeta::default()), opened, None);
         Some(Lane { number, peer: route, end })
     }
 
@@ -225,14 +226,14 @@ impl Endpoint {
         const ROUND_TRIPS: u32 = 8;
         const LEAST: Duration = Duration::from_millis(100);
         let stats = self.stats(now);
-        let settled =
+        let negotiated =
             stats.min_rtt.unwrap_or(Duration::from_millis(100)).saturating_mul(ROUND_TRIPS);
-        stats.opened_at.is_some_and(|at| now.since(at) >= settled.max(LEAST))
+        stats.opened_at.is_some_and(|at| now.since(at) >= negotiated.max(LEAST))
     }
 
     /// A datagram that is not this connection's: it may belong to a lane whose address is under
     /// validation.
-    pub(super) fn knock(&mut self, now: Instant, datagram: Datagram<'_>) -> bool {
+    pub(super) fn handle_lane_datagram(&mut self, now: Instant, datagram: Datagram<'_>) -> bool {
         if self.lanes.ids.is_empty() {
             return false;
         }
@@ -240,16 +241,16 @@ impl Endpoint {
         let at = self.lanes.ids.iter().position(|known| Some(*known) == id);
         let Some(number) = at.and_then(|at| u8::try_from(at + 1).ok()) else { return false };
         if self.lanes.begun >> number & 1 == 1 {
-            return self.lanes.hear(now, number, datagram);
+            return self.lanes.handle_answer(now, number, datagram);
         }
-        if self.lanes.proving.len() + self.lanes.waiting.len() >= MAX_WAITING {
+        if self.lanes.validating.len() + self.lanes.waiting.len() >= MAX_PENDING {
             return false;
         }
         let Datagram { from, local, reception, bytes } = datagram;
         let route = Route { peer: from, local };
         let at = usize::from(number - 1);
         let Some(keys) = self.lanes.keys.get(at).and_then(Option::as_ref) else { return false };
-        let link = self.connection.as_ref().and_then(|connection| connection.link_of(keys, false));
+        let link = self.connection.as_ref().and_then(|connection| connection.codec_of(keys, false));
         let Some(link) = link.filter(|link| link.authenticates(bytes)) else { return false };
         let Some(entropy) = self.lanes.entropy.as_mut().map(Entropy::draw) else { return false };
         self.lanes.begun |= 1 << number;
@@ -257,14 +258,14 @@ impl Endpoint {
         let Some(mut opened) = self.open_lane(now, link, Entropy::new(entropy)) else {
             return false;
         };
-        opened.place = Place::OneOf(vec![(route, bytes.len() as u64)]);
+        opened.location = PeerLocation::OneOf(vec![(route, bytes.len() as u64)]);
         let end = self.lane(now, (route, reception), opened, Some(bytes));
-        self.lanes.proving.push((now + PROVING, Lane { number, peer: route, end }));
+        self.lanes.validating.push((now + VALIDATION_TIME, Lane { number, peer: route, end }));
         true
     }
 
-    fn open_lane(&self, now: Instant, link: Link, entropy: Entropy) -> Option<Opened> {
-        let (parameters, table_bytes) = self.lanes.settled.as_ref()?;
+    fn open_lane(&self, now: Instant, link: Codec, entropy: Entropy) -> Option<Opened> {
+        let (parameters, table_bytes) = self.lanes.negotiated.as_ref()?;
         let rtt = self.stats(now).min_rtt;
         Some(Opened::branch(link, (parameters.clone(), *table_bytes), (rtt, rtt), entropy))
     }
@@ -272,14 +273,14 @@ impl Endpoint {
     fn lane(
         &self,
         now: Instant,
-        from: (Route, Reception),
+        from: (Route, RecvMeta),
         opened: Opened,
         first: Option<&mut [u8]>,
     ) -> Endpoint {
         // Its share bounds it, so its own law decides nothing.
         let config = Config {
-            policy: Policy::Fixed(Pace(Told::Rate(FIRST_SHARE.rate))),
-            any_role: false,
+            policy: Policy::Fixed(FixedRate(FixedRateSpec::Rate(FIRST_SHARE.rate))),
+            accept_any_role: false,
             remembered: Vec::new(),
             trace: false,
             ..self.config.clone()

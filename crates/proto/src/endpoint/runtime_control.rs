@@ -1,26 +1,25 @@
 //! Settings that the client changes while a transfer runs (`docs/protocol.md §6.9`).
 
 use super::{Connection, Endpoint};
-use crate::config::{Ceiling, Policy, Steering};
+use crate::config::{Ceiling, Policy, RuntimeSettings};
 use crate::connection::Machine;
 use crate::rate;
 use crate::time::Instant;
 use crate::units::Rate;
 
 impl Endpoint {
-    /// From now on by `steering`, whatever was said before. False if its policy is none that this
-    /// transfer can go over to ([`Steering::policy`]): then the old one stays, and everything else
-    /// holds all the same.
-    pub fn steer(&mut self, now: Instant, steering: Steering) -> bool {
+    /// Replaces all settings by `steering`. False if this transfer cannot change to its policy
+    /// ([`RuntimeSettings::policy`]): then the old policy stays, and the other settings apply.
+    pub fn steer(&mut self, now: Instant, steering: RuntimeSettings) -> bool {
         let before = self.chosen();
         let wanted = steering.policy.unwrap_or(self.config.policy);
         let may = before.may_become(wanted, self.config.wire);
         let policy = if may { steering.policy } else { self.steering.policy };
-        self.steering = Steering { policy, ..steering };
+        self.steering = RuntimeSettings { policy, ..steering };
         let policy = self.chosen();
-        let anew = before.with_ceiling(None) != policy.with_ceiling(None);
+        let changed = before.with_ceiling(None) != policy.with_ceiling(None);
         if let Some(mut connection) = self.connection.take() {
-            self.apply(now, &mut connection, anew.then_some(policy));
+            self.apply(now, &mut connection, changed.then_some(policy));
             self.connection = Some(connection);
         }
         self.take_trace();
@@ -51,8 +50,8 @@ impl Endpoint {
                 sender.pause(now, self.steering.paused);
             }
             Machine::Receiver(receiver) => {
-                let told = self.steering.ceiling != Ceiling::AsTold;
-                receiver.steer(now, told.then_some(ceiling), self.steering.paused);
+                let changed = self.steering.ceiling != Ceiling::Configured;
+                receiver.steer(now, changed.then_some(ceiling), self.steering.paused);
             }
         }
     }
@@ -60,8 +59,8 @@ impl Endpoint {
     /// The client's ceiling in force.
     fn ceiling(&self) -> Option<Rate> {
         match self.steering.ceiling {
-            Ceiling::AsTold => self.chosen().ceiling(),
-            Ceiling::Lifted => None,
+            Ceiling::Configured => self.chosen().ceiling(),
+            Ceiling::Unlimited => None,
             Ceiling::At(rate) => Some(rate),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::{Endpoint, Opener};
+use super::{Endpoint, HandshakeSide};
 use crate::connection::Machine;
 use crate::stats::Stats;
 use crate::time::Instant;
@@ -11,9 +11,9 @@ impl Endpoint {
     /// The peer's validated address, or the one that the handshake uses.
     pub fn peer(&self) -> Option<SocketAddr> {
         match (&self.connection, &self.opener) {
-            (Some(connection), _) => connection.addresses.home().map(|home| home.peer),
-            (None, Opener::Active(active)) => Some(active.peer()),
-            (None, Opener::Passive(_) | Opener::Done) => None,
+            (Some(connection), _) => connection.addresses.validated().map(|home| home.peer),
+            (None, HandshakeSide::Active(active)) => Some(active.peer()),
+            (None, HandshakeSide::Passive(_) | HandshakeSide::Done) => None,
         }
     }
 
@@ -31,9 +31,9 @@ impl Endpoint {
     /// datagram was handled.
     pub fn connection_ids(&self) -> impl Iterator<Item = u32> {
         let (active, passive) = match &self.opener {
-            Opener::Active(active) => (active.own_id(), None),
-            Opener::Passive(passive) => (None, Some(passive.unconfirmed_ids())),
-            Opener::Done => (None, None),
+            HandshakeSide::Active(active) => (active.own_id(), None),
+            HandshakeSide::Passive(passive) => (None, Some(passive.unconfirmed_ids())),
+            HandshakeSide::Done => (None, None),
         };
         let open = match &self.connection {
             Some(connection) => connection.own_id(),

@@ -16,18 +16,18 @@ use reed_solomon_simd::engine::{DefaultEngine, Engine, GF_MODULUS, utils};
 const PIECE: usize = 64;
 
 /// A piece of a packet in the code's layout: the low bytes of its 32 elements, then the high ones.
-type Piece = [u8; PIECE];
+type FieldRun = [u8; PIECE];
 
 /// The points of a buffer's packets in the field.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Points {
+pub(super) struct FieldLayout {
     /// The number of points of the subspace, a power of two.
     within: u32,
     /// Repair packets lie in it.
     high: bool,
 }
 
-impl Points {
+impl FieldLayout {
     /// The layout of a buffer of `packets` that can have `width` repair packets, a power of two.
     pub(super) fn new(packets: u32, width: u32) -> Self {
         let padded = packets.next_power_of_two();
@@ -47,8 +47,8 @@ impl Points {
 }
 
 /// Computes wanted packets as sums of known ones.
-pub(super) struct Sums<'a> {
-    points: Points,
+pub(super) struct SparseCombiner<'a> {
+    points: FieldLayout,
     logs: &'static ExpLog,
     /// Unknown packets of the buffer, and the repair packets that replace them.
     lost: &'a [u16],
@@ -58,16 +58,16 @@ pub(super) struct Sums<'a> {
     engine: DefaultEngine,
     bytes: usize,
     pieces: usize,
-    sums: Vec<Piece>,
-    known: Vec<Piece>,
-    product: Vec<Piece>,
+    sums: Vec<FieldRun>,
+    known: Vec<FieldRun>,
+    product: Vec<FieldRun>,
 }
 
-impl<'a> Sums<'a> {
+impl<'a> SparseCombiner<'a> {
     /// Sums for `wanted`, in packets of `bytes`; `lost` are unknown, and as many `used` replace
     /// them.
     pub(super) fn new(
-        points: Points,
+        points: FieldLayout,
         wanted: &[u16],
         bytes: usize,
         (lost, used): (&'a [u16], &'a [u16]),
@@ -131,7 +131,7 @@ fn log(logs: &ExpLog, element: u16) -> u32 {
 const MODULUS: u32 = GF_MODULUS as u32;
 
 /// Copies a packet into the code's layout: the halves of a shorter last piece are apart.
-fn spread(bytes: &[u8], pieces: &mut [Piece]) {
+fn spread(bytes: &[u8], pieces: &mut [FieldRun]) {
     let (whole, rest) = bytes.as_chunks();
     let (full, last) = pieces.split_at_mut(whole.len().min(pieces.len()));
     full.copy_from_slice(&whole[..full.len()]);
@@ -144,7 +144,7 @@ fn spread(bytes: &[u8], pieces: &mut [Piece]) {
 }
 
 /// The inverse, for a packet of `bytes` bytes.
-fn gather(pieces: &[Piece], bytes: usize) -> Vec<u8> {
+fn gather(pieces: &[FieldRun], bytes: usize) -> Vec<u8> {
     let mut packet = pieces.as_flattened().to_vec();
     let (whole, half) = (bytes - bytes % PIECE, bytes % PIECE / 2);
     if half > 0 {

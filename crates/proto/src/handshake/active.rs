@@ -4,13 +4,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::pending_responses::{Candidate, Candidates, Judged};
-use super::{FirstWords, Opened, Place, judge, propose};
-use crate::api::{Reason, Route};
-use crate::codec::Link;
+use super::pending_responses::{PendingResponse, PendingResponses, ResponseVerdict};
+use super::{EarlyControl, Opened, PeerLocation, check_response, propose};
+use crate::api::{CloseReason, Route};
+use crate::codec::Codec;
 use crate::config::{Config, Wire};
 use crate::entropy::Entropy;
-use crate::peer_gone::Refusals;
+use crate::peer_gone::PeerGoneEvidence;
 use crate::rtt::without;
 use crate::time::{Instant, earliest};
 use crate::units::PacketNumber;
@@ -28,19 +28,19 @@ const SCHEDULE_SEALED: (Duration, Duration, u8) =
 /// OPENs with full padding; later ones leave most of it out, since the path may have a small MTU
 /// (`docs/protocol.md §4.1`). With one more full OPEN, the handshake on such a path would take 750
 /// ms longer.
-const WHOLE_OPENS: u8 = 1;
+const PADDED_OPENS: u8 = 1;
 
 /// Time left for the true answer after an unauthenticated REFUSED, and for another client of a busy
 /// server (`docs/protocol.md §4.1`).
-const HINT_PATIENCE: Duration = Duration::from_secs(5);
-const BUSY_PATIENCE: Duration = Duration::from_secs(5);
+const HINT_WAIT: Duration = Duration::from_secs(5);
+const BUSY_WAIT: Duration = Duration::from_secs(5);
 
 /// The outcome of a datagram.
-pub(crate) enum Hear<'a> {
+pub(crate) enum InitiatorEvent<'a> {
     /// It was ignored.
     Nothing,
     /// It was authentic.
-    News,
+    Authentic,
     /// The connection is open; the datagram, if handed back, is its first.
     Opened(Box<Opened>, Option<&'a mut [u8]>),
 }
@@ -49,12 +49,12 @@ pub(crate) enum Hear<'a> {
 #[derive(Debug)]
 enum Handshake {
     Rfc998 { ports: Ports },
-    Sealed(Box<Candidates>),
+    Sealed(Box<PendingResponses>),
 }
 
 /// Whether a COOKIE makes an OPEN leave before it is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hurry {
+enum CookieRetry {
     /// The next COOKIE does: the newest OPEN left when it was due.
     Ready,
     /// One has arrived: the next OPEN leaves early.
@@ -79,7 +79,7 @@ pub(crate) struct Active {
     /// When the first OPEN left, moved on by the time for which this host was suspended.
     first: Option<Instant>,
     /// When the last authentic packet arrived.
-    heard: Instant,
+    last_authentic_at: Instant,
     /// The text of an unauthenticated REFUSED, and when the first came.
     hint: Option<(Instant, String)>,
     refused: Option<String>,
@@ -88,12 +88,12 @@ pub(crate) struct Active {
     /// The answer violates the protocol (`rfc998`): how, and the ABORT for it.
     fault: Option<(&'static str, Option<Vec<u8>>)>,
     /// ICMP refusals of the peer's host.
-    refusals: Refusals,
+    peer_gone: PeerGoneEvidence,
     /// Longest wait for an authenticated peer.
-    patience: Duration,
-    hurry: Hurry,
+    max_wait: Duration,
+    hurry: CookieRetry,
     /// OPENs sent.
-    tries: u8,
+    opens_sent: u8,
     twice: bool,
     /// OPEN is too large for the path, as this host or an ICMP message says.
     narrow: bool,
@@ -115,7 +115,7 @@ impl Active {
         let (handshake, open) = match config.wire {
             Wire::Rfc998 => open_rfc998(config, &proposal),
             Wire::Sealed => {
-                let (candidates, open) = Candidates::open(config, &proposal, &mut entropy);
+                let (candidates, open) = PendingResponses::open(config, &proposal, &mut entropy);
                 (Handshake::Sealed(Box::new(candidates)), open)
             }
         };
@@ -130,15 +130,15 @@ impl Active {
             next: now,
             sent: None,
             first: None,
-            heard: now,
+            last_authentic_at: now,
             hint: None,
             refused: None,
             busy: None,
             fault: None,
-            refusals: Refusals::new(now, config.wire == Wire::Sealed),
-            patience: config.death_timer,
-            hurry: Hurry::Ready,
-            tries: 0,
+            peer_gone: PeerGoneEvidence::new(now, config.wire == Wire::Sealed),
+            max_wait: config.death_timer,
+            hurry: CookieRetry::Ready,
+            opens_sent: 0,
             twice: false,
             narrow: false,
             entropy,
@@ -169,7 +169,7 @@ impl Active {
             }
         };
         if ours {
-            self.refusals.on_refused(now, PacketNumber(0));
+            self.peer_gone.on_refused(now, PacketNumber(0));
         }
     }
 
@@ -177,7 +177,7 @@ impl Active {
     /// forged, but the short form of OPEN carries the same. Returns whether there is a short form.
     pub(crate) fn handle_size_limit(&mut self, now: Instant, own_host: bool) -> bool {
         let short = matches!(self.handshake, Handshake::Sealed(_));
-        if short && !std::mem::replace(&mut self.narrow, true) && own_host && self.tries > 0 {
+        if short && !std::mem::replace(&mut self.narrow, true) && own_host && self.opens_sent > 0 {
             // An OPEN that was not sent does not count.
             self.left += 1;
             self.next = now;
@@ -194,50 +194,62 @@ impl Active {
         (now, still): (Instant, Duration),
         route: Route,
         bytes: &'a mut [u8],
-        words: FirstWords<'_>,
-    ) -> Hear<'a> {
+        words: EarlyControl<'_>,
+    ) -> InitiatorEvent<'a> {
         let called = route.peer == self.peer;
         if let Handshake::Rfc998 { .. } = &self.handshake {
             let opened = called.then(|| self.handle_rfc998((now, still), bytes)).flatten();
-            return opened.map_or(Hear::Nothing, |opened| Hear::Opened(opened, None));
+            return opened
+                .map_or(InitiatorEvent::Nothing, |opened| InitiatorEvent::Opened(opened, None));
         }
         // An authentic packet may come from another address: a passive end may move too.
-        let told = match sealed::kind_of(bytes) {
+        let authentic = match sealed::kind_of(bytes) {
             Some(Kind::Response) => self.handle_response((now, still), bytes, words),
             Some(Kind::Cookie) => self.handle_cookie(now, bytes),
             Some(Kind::Refused) => self.handle_refused(now, bytes, called),
             Some(kind) if !kind.is_handshake() => return self.handle_first(route, bytes),
             _ => false,
         };
-        if !told {
-            return Hear::Nothing;
+        if !authentic {
+            return InitiatorEvent::Nothing;
         }
-        self.heard = now;
-        Hear::News
+        self.last_authentic_at = now;
+        InitiatorEvent::Authentic
     }
 
     /// A packet under transport keys: the passive end is alive, and has chosen this RESPONSE.
-    fn handle_first<'a>(&mut self, route: Route, bytes: &'a mut [u8]) -> Hear<'a> {
-        let Handshake::Sealed(candidates) = &mut self.handshake else { return Hear::Nothing };
-        let Some(candidate) = candidates.take_living(bytes) else { return Hear::Nothing };
-        let Candidate { link, root, parameters, table_bytes, rtt, longest_rtt, sent, .. } =
+    fn handle_first<'a>(&mut self, route: Route, bytes: &'a mut [u8]) -> InitiatorEvent<'a> {
+        let Handshake::Sealed(candidates) = &mut self.handshake else {
+            return InitiatorEvent::Nothing;
+        };
+        let Some(candidate) = candidates.take_confirmed(bytes) else {
+            return InitiatorEvent::Nothing;
+        };
+        let PendingResponse { link, root, parameters, table_bytes, rtt, longest_rtt, sent, .. } =
             candidate;
-        let greeted = candidate.greeted;
+        let early_control_sent = candidate.early_control_sent;
         let entropy = Entropy::new(self.entropy.draw());
         let opened = Opened::new(link, parameters, table_bytes, entropy);
-        let place = if route.peer == self.peer {
-            Place::Known
+        let location = if route.peer == self.peer {
+            PeerLocation::Validated
         } else {
             // OPEN went to another address, and the peer may still be there.
             let called = Route { peer: self.peer, local: None };
-            Place::OneOf(vec![(called, self.open.len() as u64), (route, 0)])
+            PeerLocation::OneOf(vec![(called, self.open.len() as u64), (route, 0)])
         };
         let unconfirmed = sent.is_empty();
         let peer_key = candidates.peer_key();
-        let opened =
-            Opened { rtt, longest_rtt, unconfirmed, greeted, sent_before: sent, place, ..opened };
+        let opened = Opened {
+            rtt,
+            longest_rtt,
+            unconfirmed,
+            early_control_sent,
+            sent_before: sent,
+            location,
+            ..opened
+        };
         let opened = Opened { peer_key, root: Some(root), ..opened };
-        Hear::Opened(Box::new(opened), Some(bytes))
+        InitiatorEvent::Opened(Box::new(opened), Some(bytes))
     }
 
     fn handle_rfc998(
@@ -256,13 +268,13 @@ impl Active {
             // two (RFC 998 §5.1). The right one may still come.
             Packet998::Response(response) if response.uid != self.proposal.uid => None,
             Packet998::Response(response) => {
-                if let Err(what) = judge(Wire::Rfc998, &self.proposal, &response) {
+                if let Err(what) = check_response(Wire::Rfc998, &self.proposal, &response) {
                     let mut abort = Vec::new();
                     rfc998::encode_abort(ports, what, &mut abort);
                     self.fault.get_or_insert((what, Some(abort)));
                     return None;
                 }
-                let link = Link::rfc998(
+                let link = Codec::rfc998(
                     ports,
                     response.checksum,
                     response.buffer_bytes,
@@ -312,14 +324,14 @@ impl Active {
         &mut self,
         (now, still): (Instant, Duration),
         bytes: &[u8],
-        words: FirstWords<'_>,
+        words: EarlyControl<'_>,
     ) -> bool {
         let times = self.round_trips(now, still);
         let Handshake::Sealed(candidates) = &mut self.handshake else { return false };
-        match candidates.judge(now, &self.proposal, bytes, times, words) {
-            Judged::Nothing => return false,
-            Judged::True => self.busy = None,
-            Judged::Loose => {
+        match candidates.check(now, &self.proposal, bytes, times, words) {
+            ResponseVerdict::Nothing => return false,
+            ResponseVerdict::Authentic => self.busy = None,
+            ResponseVerdict::Loose => {
                 self.refused = Some("its answer is looser than what was proposed".to_owned());
             }
         }
@@ -338,8 +350,8 @@ impl Active {
             return false;
         }
         let another = sealed::set_cookie(&mut self.open, &frame.cookie);
-        if another && self.hurry == Hurry::Ready && self.left > 0 {
-            self.hurry = Hurry::Due;
+        if another && self.hurry == CookieRetry::Ready && self.left > 0 {
+            self.hurry = CookieRetry::Due;
             self.next = now;
             self.left += 1;
             // The OPEN before drew the COOKIE, and so no RESPONSE.
@@ -362,7 +374,7 @@ impl Active {
         match (proven, frame.for_now) {
             (true, true) => {
                 let (first, _) = self.busy.get_or_insert((now, reason.clone()));
-                if *first + BUSY_PATIENCE <= now {
+                if *first + BUSY_WAIT <= now {
                     self.refused = Some(reason);
                 }
             }
@@ -403,21 +415,21 @@ impl Active {
     }
 
     /// Whether the opening has failed, and why.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<Reason> {
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<CloseReason> {
         if let Some((what, _)) = self.fault {
-            return Some(Reason::Violation(what));
+            return Some(CloseReason::Violation(what));
         }
         if let Some(reason) = self.refused.take() {
-            return Some(Reason::Refused(reason));
+            return Some(CloseReason::Refused(reason));
         }
         if self.deadline().is_none_or(|at| at > now) {
             return None;
         }
         Some(match self.busy.take() {
-            Some((_, reason)) => Reason::Refused(reason),
-            None => Reason::NoAnswer {
+            Some((_, reason)) => CloseReason::Refused(reason),
+            None => CloseReason::NoAnswer {
                 hint: self.hint.as_ref().map(|(_, hint)| hint.clone()),
-                unreachable: self.refusals.were_any(),
+                unreachable: self.peer_gone.were_any(),
             },
         })
     }
@@ -428,9 +440,9 @@ impl Active {
     fn deadline(&self) -> Option<Instant> {
         earliest([
             (self.left == 0).then_some(self.next),
-            self.first.map(|at| at.max(self.heard) + self.patience),
-            self.hint.as_ref().map(|(at, _)| *at + HINT_PATIENCE),
-            self.refusals.closed_at(),
+            self.first.map(|at| at.max(self.last_authentic_at) + self.max_wait),
+            self.hint.as_ref().map(|(at, _)| *at + HINT_WAIT),
+            self.peer_gone.closed_at(),
         ])
     }
 
@@ -448,24 +460,24 @@ impl Active {
             return None;
         }
         self.left -= 1;
-        let hurried = self.hurry == Hurry::Due;
-        self.hurry = if hurried { Hurry::Spent } else { Hurry::Ready };
+        let hurried = self.hurry == CookieRetry::Due;
+        self.hurry = if hurried { CookieRetry::Spent } else { CookieRetry::Ready };
         self.first = Some(self.first.map_or(now, |first| first + now.since(self.next)));
         self.next = now + self.wait;
         self.wait = (self.wait * 3 / 2).min(self.longest_wait);
         self.sent = Some((now, self.sent.is_none()));
         if let Handshake::Sealed(candidates) = &mut self.handshake {
             candidates.repeat();
-            self.twice = self.tries > 0 && !hurried;
+            self.twice = self.opens_sent > 0 && !hurried;
         }
-        self.tries = self.tries.saturating_add(1);
+        self.opens_sent = self.opens_sent.saturating_add(1);
         Some(self.put_open(out))
     }
 
     /// Appends the OPEN, in the long or short form.
     fn put_open(&self, out: &mut Vec<u8>) -> usize {
         let sealed = matches!(self.handshake, Handshake::Sealed(_));
-        let narrow = self.narrow || self.tries > WHOLE_OPENS;
+        let narrow = self.narrow || self.opens_sent > PADDED_OPENS;
         let short = (sealed && narrow).then(|| sealed::shorten_open(&self.open)).flatten();
         let open = short.as_deref().unwrap_or(&self.open);
         out.extend_from_slice(open);

@@ -3,31 +3,31 @@
 use super::Opened;
 
 /// The response to a datagram.
-pub(crate) enum Answer<'a> {
+pub(crate) enum ResponderAction<'a> {
     /// None: the datagram is ignored.
     Nothing,
     /// Send this back; it is no longer than the datagram.
     Reply(Vec<u8>),
     /// Send both back, RESPONSE and the early control packet; together they are no longer than the
     /// datagram.
-    Greeting(Vec<u8>, Vec<u8>),
+    ReplyWithControl(Vec<u8>, Vec<u8>),
     /// The peer of the half-open connection was restarted: send this (`rfc998`).
-    Again(Vec<u8>),
+    Reopened(Vec<u8>),
     /// The peer's address is validated: send this (`rfc998`).
-    Heard(Vec<u8>),
+    Validated(Vec<u8>),
     /// A connection is open; the datagram, if handed back, is its first.
     Opened(Box<Opened>, Option<&'a mut [u8]>),
 }
 
-impl std::fmt::Debug for Answer<'_> {
+impl std::fmt::Debug for ResponderAction<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Nothing => f.write_str("Nothing"),
-            Self::Again(packet) => write!(f, "Again({} bytes)", packet.len()),
-            Self::Heard(packet) => write!(f, "Heard({} bytes)", packet.len()),
+            Self::Reopened(packet) => write!(f, "Reopened({} bytes)", packet.len()),
+            Self::Validated(packet) => write!(f, "Validated({} bytes)", packet.len()),
             Self::Reply(packet) => write!(f, "Reply({} bytes)", packet.len()),
-            Self::Greeting(response, words) => {
-                write!(f, "Greeting({} and {} bytes)", response.len(), words.len())
+            Self::ReplyWithControl(response, words) => {
+                write!(f, "ReplyWithControl({} and {} bytes)", response.len(), words.len())
             }
             Self::Opened(..) => f.write_str("Opened"),
         }

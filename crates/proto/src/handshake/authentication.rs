@@ -6,16 +6,16 @@
 
 use std::sync::Arc;
 
-use crate::config::identity::Calling;
+use crate::config::identity::ClientIdentity;
 use crate::config::{Config, Identity, PublicKey, Secret};
 use crate::crypto::mac::MacKey;
-use crate::crypto::noise::Means;
+use crate::crypto::noise::HandshakeAuth;
 use crate::entropy::Entropy;
 use crate::wire::sealed::OpenFrame;
 
 /// The MAC keys of accepted clients, beside those of an identity.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct OpenAuthenticator {
     /// The ticket's key, if there is a ticket.
     ticket: Option<MacKey>,
     /// The key for OPENs with an unknown key id.
@@ -24,14 +24,14 @@ pub(super) struct Gate {
 
 /// The sender of an authentic OPEN.
 #[derive(Clone, Debug)]
-pub(super) struct Caller {
+pub(super) struct AuthenticatedPeer {
     /// The key that authenticates the answer.
     pub(super) mac_key: MacKey,
     /// Its static key, if it has one.
     pub(super) key: Option<PublicKey>,
 }
 
-impl Gate {
+impl OpenAuthenticator {
     pub(super) fn new(config: &Config, entropy: &mut Entropy) -> Self {
         let secret = config.secret.as_ref().filter(|_| config.identity.is_none());
         let ticket = secret.map(MacKey::from_secret);
@@ -45,7 +45,7 @@ impl Gate {
         &self,
         config: &Config,
         frame: &OpenFrame<'_>,
-    ) -> Result<Caller, &'static str> {
+    ) -> Result<AuthenticatedPeer, &'static str> {
         let covered = [frame.covered_before, frame.covered_after];
         let verified = |key: &MacKey| key.verify(&covered, &frame.mac);
         match (&config.identity, frame.key) {
@@ -57,26 +57,28 @@ impl Gate {
                 }
                 let bond = bonds.iter().find(|bond| verified(bond.mac_key()));
                 let bond = bond.ok_or("the server does not know your key, or has another one")?;
-                Ok(Caller { mac_key: bond.mac_key().clone(), key: Some(bond.peer()) })
+                Ok(AuthenticatedPeer { mac_key: bond.mac_key().clone(), key: Some(bond.peer()) })
             }
             (Some(_), _) => Err("this end knows its peers by their keys, not by a ticket"),
             (None, Some(_)) => Err("this end knows its peer by a ticket, not by keys"),
             (None, None) => match &self.ticket {
-                Some(key) if verified(key) => Ok(Caller { mac_key: key.clone(), key: None }),
+                Some(key) if verified(key) => {
+                    Ok(AuthenticatedPeer { mac_key: key.clone(), key: None })
+                }
                 _ => Err("the ticket's secret is not the one expected here"),
             },
         }
     }
 }
 
-impl Caller {
+impl AuthenticatedPeer {
     /// The authentication of the handshake with it.
-    pub(super) fn means<'a>(&self, config: &'a Config) -> Option<Means<'a>> {
+    pub(super) fn means<'a>(&self, config: &'a Config) -> Option<HandshakeAuth<'a>> {
         match (&config.identity, self.key) {
             (Some(Identity::Server(authorized)), Some(peer)) => {
-                Some(Means::Keys { own: authorized.own(), peer })
+                Some(HandshakeAuth::Keys { own: authorized.own(), peer })
             }
-            (None, None) => config.secret.as_ref().map(Means::Secret),
+            (None, None) => config.secret.as_ref().map(HandshakeAuth::Secret),
             _ => None,
         }
     }
@@ -84,12 +86,12 @@ impl Caller {
 
 /// The credentials of an active end, kept as long as it reads answers.
 #[derive(Clone, Debug)]
-pub(super) enum Proof {
+pub(super) enum Credentials {
     Secret(Secret),
-    Identity(Arc<Calling>),
+    Identity(Arc<ClientIdentity>),
 }
 
-impl Proof {
+impl Credentials {
     /// The credentials in `config`; a passive end's identity cannot open a connection.
     pub(super) fn of(config: &Config) -> Self {
         match &config.identity {
@@ -99,10 +101,12 @@ impl Proof {
         }
     }
 
-    pub(super) fn means(&self) -> Means<'_> {
+    pub(super) fn means(&self) -> HandshakeAuth<'_> {
         match self {
-            Self::Secret(secret) => Means::Secret(secret),
-            Self::Identity(calling) => Means::Keys { own: &calling.own, peer: calling.bond.peer() },
+            Self::Secret(secret) => HandshakeAuth::Secret(secret),
+            Self::Identity(calling) => {
+                HandshakeAuth::Keys { own: &calling.own, peer: calling.bond.peer() }
+            }
         }
     }
 }
@@ -110,8 +114,8 @@ impl Proof {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Authorized, Role, StaticKey, Wire};
-    use crate::crypto::static_pairing::{Bond, KeyId};
+    use crate::config::{AuthorizedKeys, Role, StaticKey, Wire};
+    use crate::crypto::static_pairing::{KeyId, StaticPairing};
     use crate::wire::sealed;
 
     const SAME: KeyId = KeyId([5; 8]);
@@ -122,14 +126,14 @@ mod tests {
 
     /// The MAC tells two clients with the same id apart, and refuses a third.
     #[test]
-    fn ids_that_collide_are_survived() {
+    fn clients_with_the_same_id_are_told_apart_by_the_mac() {
         let clients = [key(1).public(), key(2).public()];
-        let authorized = Authorized::new(key(9), &clients).0.with_one_id(SAME);
+        let authorized = AuthorizedKeys::new(key(9), &clients).0.with_one_id(SAME);
         let identity = Some(Identity::server(Arc::new(authorized)));
         let config = Config { identity, ..Config::new(Wire::Sealed, Role::Receiver) };
-        let gate = Gate::new(&config, &mut Entropy::new([1; 32]));
+        let gate = OpenAuthenticator::new(&config, &mut Entropy::new([1; 32]));
         for (client, is_known) in [(1, true), (2, true), (3, false)] {
-            let bond = Bond::with_server(&key(client), key(9).public()).unwrap();
+            let bond = StaticPairing::with_server(&key(client), key(9).public()).unwrap();
             let clear = sealed::key_open_clear(1, 2);
             let mac = |parts: &[&[u8]]| bond.mac_key().mac(parts);
             let open = sealed::build_open(&clear, Some(SAME), &[7; 96], mac);

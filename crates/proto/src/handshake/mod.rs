@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use crate::api::Route;
 use crate::buffer::Geometry;
-use crate::codec::Link;
+use crate::codec::Codec;
 use crate::config::{Config, PublicKey, Wire};
 use crate::control_fifo::ControlFifo;
-use crate::crypto::exporter::Root;
+use crate::crypto::exporter::ExporterSecret;
 use crate::crypto::static_pairing::KeyId;
 use crate::entropy::Entropy;
 use crate::limits::{
@@ -31,16 +31,16 @@ use crate::time::{Instant, nanos};
 use crate::units::PacketNumber;
 use crate::wire::data_overhead;
 use crate::wire::packet::{Burst, Mode, Parameters};
-use crate::wire_profile::Rules;
+use crate::wire_profile::WireProfile;
 
 /// The early control messages of a receiver (0.5-RTT data) for these negotiated parameters and
 /// table bytes; `None` if it has none yet.
-pub(crate) type FirstWords<'a> = &'a dyn Fn(&Parameters, u32) -> Option<ControlFifo>;
+pub(crate) type EarlyControl<'a> = &'a dyn Fn(&Parameters, u32) -> Option<ControlFifo>;
 
 /// A connection whose handshake is complete.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub(crate) link: Link,
+    pub(crate) link: Codec,
     /// The negotiated parameters; death timer and client string are the peer's.
     pub(crate) parameters: Parameters,
     pub(crate) table_bytes: u32,
@@ -51,37 +51,37 @@ pub(crate) struct Opened {
     /// Upper bound of the round trip.
     pub(crate) longest_rtt: Option<Duration>,
     /// When early control left, if it has, and whether only once.
-    pub(crate) greeted: Option<(Instant, bool)>,
+    pub(crate) early_control_sent: Option<(Instant, bool)>,
     /// A packet to send first.
     pub(crate) reply: Option<Vec<u8>>,
     /// The peer's location.
-    pub(crate) place: Place,
+    pub(crate) location: PeerLocation,
     /// The number in RESPONSE, and the OPEN that returns it.
     pub(crate) echo: Option<(u32, Vec<u8>)>,
     /// The address is not validated: bytes of the packet that came from it, and whether validation
     /// can be expected soon.
-    pub(crate) doubted: Option<(usize, bool)>,
+    pub(crate) unvalidated: Option<(usize, bool)>,
     /// It opened before a confirming packet left: one must leave first.
     pub(crate) unconfirmed: bool,
     /// The connection's randomness.
     pub(crate) entropy: Entropy,
     /// The exporter secret, source of the keys of branches and lanes (`sealed`).
-    pub(crate) root: Option<Root>,
+    pub(crate) root: Option<ExporterSecret>,
     /// Packets under the connection's keys that left before it was open: time, number and bytes.
     pub(crate) sent_before: Vec<(Instant, PacketNumber, usize)>,
 }
 
 /// The peer's location.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum PeerLocation {
     /// The source address of its packet is validated.
-    Known,
+    Validated,
     /// It is at one of these addresses, each with its bytes received less bytes sent.
     OneOf(Vec<(Route, u64)>),
 }
 
 impl Opened {
-    fn new(link: Link, parameters: Parameters, table_bytes: u32, entropy: Entropy) -> Self {
+    fn new(link: Codec, parameters: Parameters, table_bytes: u32, entropy: Entropy) -> Self {
         Self {
             link,
             parameters,
@@ -89,11 +89,11 @@ impl Opened {
             peer_key: None,
             rtt: None,
             longest_rtt: None,
-            greeted: None,
+            early_control_sent: None,
             reply: None,
-            place: Place::Known,
+            location: PeerLocation::Validated,
             echo: None,
-            doubted: None,
+            unvalidated: None,
             unconfirmed: false,
             entropy,
             root: None,
@@ -105,7 +105,7 @@ impl Opened {
 impl Opened {
     /// A connection that branches from one with these round trips.
     pub(crate) fn branch(
-        link: Link,
+        link: Codec,
         (parameters, table_bytes): (Parameters, u32),
         (rtt, longest_rtt): (Option<Duration>, Option<Duration>),
         entropy: Entropy,
@@ -151,9 +151,12 @@ pub(crate) fn propose(config: &Config, uid: u32) -> Parameters {
 
 /// Negotiates the parameters of the passive end: the proposal's or more restrictive ones (RFC 998
 /// §5.1). `Err` has the reason for REFUSED.
-pub(crate) fn settle(config: &Config, proposal: &Parameters) -> Result<Parameters, &'static str> {
+pub(crate) fn negotiate(
+    config: &Config,
+    proposal: &Parameters,
+) -> Result<Parameters, &'static str> {
     let own = propose(config, proposal.uid);
-    if proposal.mode == own.mode && !config.any_role {
+    if proposal.mode == own.mode && !config.accept_any_role {
         return Err(match own.mode {
             Mode::Write => "both ends want to send",
             Mode::Read => "both ends want to receive",
@@ -180,11 +183,11 @@ pub(crate) fn settle(config: &Config, proposal: &Parameters) -> Result<Parameter
 
 /// Whether a RESPONSE is valid: nothing in it may be looser than OPEN.
 pub(crate) fn agrees(wire: Wire, proposal: &Parameters, response: &Parameters) -> bool {
-    judge(wire, proposal, response).is_ok()
+    check_response(wire, proposal, response).is_ok()
 }
 
 /// The same, with the fault. Stricter values that cannot be used are not looser ones.
-pub(crate) fn judge(
+pub(crate) fn check_response(
     wire: Wire,
     proposal: &Parameters,
     response: &Parameters,
@@ -195,7 +198,7 @@ pub(crate) fn judge(
     if response.mode != proposal.mode {
         return Err("an answer that turns the direction of the data round");
     }
-    // Flag C stands if either end wants it (RFC 998 §5.1), so no answer takes it away.
+    // Flag C is set if either end wants it (RFC 998 §5.1), so no answer clears it.
     if wire == Wire::Rfc998 && proposal.checksum && !response.checksum {
         return Err("an answer that switches the checksums of data off");
     }
@@ -257,7 +260,7 @@ pub(crate) fn negotiated(
     let beyond = if config.wire == Wire::Sealed { table_bytes } else { 0 };
     let datagram_bytes = (parameters.packet_bytes + data_overhead(config.wire)) as usize;
     Negotiated {
-        rules: Rules::of(config.wire),
+        profile: WireProfile::of(config.wire),
         geometry: Geometry {
             buffer_bytes: parameters.buffer_bytes + beyond,
             packet_bytes: parameters.packet_bytes,
@@ -281,7 +284,7 @@ pub(crate) fn negotiated(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{NO_LIMIT, Pace, Policy, Role};
+    use crate::config::{FixedRate, Policy, Role, UNLIMITED_BURST};
     use crate::units::Rate;
 
     fn config(role: Role) -> Config {
@@ -297,7 +300,7 @@ mod tests {
         strict.datagram_bytes = 600;
         strict.max_outstanding = 3;
         strict.burst = Burst { packets: 2, interval: Duration::from_millis(9) };
-        let settled = settle(&strict, &proposal).unwrap();
+        let settled = negotiate(&strict, &proposal).unwrap();
         assert_eq!((settled.buffer_bytes, settled.packet_bytes), (1 << 16, 600 - 48));
         assert_eq!((settled.max_outstanding, settled.burst), (3, strict.burst));
         assert!(agrees(Wire::Sealed, &proposal, &settled));
@@ -318,26 +321,27 @@ mod tests {
 
     #[test]
     fn a_fixed_pace_is_what_is_proposed_and_no_answer_loosens_it() {
-        let megabit = Pace::rate(Rate::from_bits_per_second(1_000_000)).unwrap();
+        let megabit = FixedRate::rate(Rate::from_bits_per_second(1_000_000)).unwrap();
         let nine = Burst { packets: 9, interval: Duration::from_micros(1500) };
         for (wire, pace, promised) in [
             (Wire::Sealed, megabit, (1, 10_080_000)),
             (Wire::Rfc998, megabit, (6, 61_000_000)),
-            (Wire::Sealed, Pace::bursts(nine).unwrap(), (9, 1_500_000)),
-            (Wire::Rfc998, Pace::bursts(nine).unwrap(), (9, 2_000_000)),
+            (Wire::Sealed, FixedRate::bursts(nine).unwrap(), (9, 1_500_000)),
+            (Wire::Rfc998, FixedRate::bursts(nine).unwrap(), (9, 2_000_000)),
         ] {
             let mut sender = Config::new(wire, Role::Sender);
             sender.policy = Policy::Fixed(pace);
-            sender.burst = NO_LIMIT;
+            sender.burst = UNLIMITED_BURST;
             let proposal = propose(&sender, 7);
             let made = (proposal.burst.packets, nanos(proposal.burst.interval));
             assert_eq!(made, promised, "{wire:?} {pace:?}");
-            let settled = settle(&Config::new(wire, Role::Receiver), &proposal).unwrap();
+            let settled = negotiate(&Config::new(wire, Role::Receiver), &proposal).unwrap();
             assert_eq!(settled.burst, proposal.burst);
-            let flood = Parameters { burst: NO_LIMIT, ..settled };
+            let flood = Parameters { burst: UNLIMITED_BURST, ..settled };
             assert!(!agrees(wire, &proposal, &flood));
             // The other way round: the receiver proposes no limit, and the sender has its own.
-            let settled = settle(&sender, &propose(&Config::new(wire, Role::Receiver), 7)).unwrap();
+            let settled =
+                negotiate(&sender, &propose(&Config::new(wire, Role::Receiver), 7)).unwrap();
             assert_eq!(settled.burst, proposal.burst);
         }
     }
@@ -352,15 +356,15 @@ mod tests {
         let wild = Parameters { buffer_bytes: 1 << 26, ..proposal };
         plain.role = Role::Receiver;
         plain.datagram_bytes = 40;
-        assert!(settle(&plain, &wild).is_ok(), "settled to what the answering end can take");
+        assert!(negotiate(&plain, &wild).is_ok(), "settled to what the answering end can take");
         assert!(!agrees(Wire::Rfc998, &wild, &wild));
     }
 
     #[test]
     fn two_senders_are_refused_unless_one_takes_either_role() {
         let proposal = propose(&config(Role::Sender), 7);
-        assert_eq!(settle(&config(Role::Sender), &proposal), Err("both ends want to send"));
-        let either = Config { any_role: true, ..config(Role::Sender) };
-        assert_eq!(settle(&either, &proposal).map(|settled| settled.mode), Ok(Mode::Write));
+        assert_eq!(negotiate(&config(Role::Sender), &proposal), Err("both ends want to send"));
+        let either = Config { accept_any_role: true, ..config(Role::Sender) };
+        assert_eq!(negotiate(&either, &proposal).map(|settled| settled.mode), Ok(Mode::Write));
     }
 }

@@ -5,19 +5,19 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::answer::Answer;
-use super::authentication::{Caller, Gate};
-use super::half_open::Slot;
-use super::rate_limit::Shared;
-use super::rfc998_established::Standing998;
-use super::{FirstWords, Opened, return_routability, settle};
+use super::answer::ResponderAction;
+use super::authentication::{AuthenticatedPeer, OpenAuthenticator};
+use super::half_open::HalfOpen;
+use super::rate_limit::PerSourceLimit;
+use super::rfc998_established::Rfc998Established;
+use super::{EarlyControl, Opened, negotiate, return_routability};
 use crate::api::Route;
-use crate::codec::Link;
-use crate::config::{Authorized, Config, Identity, PublicKey, Wire};
+use crate::codec::Codec;
+use crate::config::{AuthorizedKeys, Config, Identity, PublicKey, Wire};
 use crate::control_fifo::ControlFifo;
 use crate::crypto::cipher::Cipher;
-use crate::crypto::exporter::Root;
-use crate::crypto::mac::CookieJar;
+use crate::crypto::exporter::ExporterSecret;
+use crate::crypto::mac::CookieGenerator;
 use crate::crypto::noise::{Responder, respond};
 use crate::entropy::Entropy;
 use crate::rtt::without;
@@ -25,23 +25,23 @@ use crate::time::Instant;
 use crate::units::ControlSeq;
 use crate::wire::packet::{Parameters, RateLimit};
 use crate::wire::rfc998::{self, Packet998};
-use crate::wire::sealed::{self, Kind, OPEN_BYTES, Offer, OpenFrame};
+use crate::wire::sealed::{self, HandshakePayload, Kind, OPEN_BYTES, OpenFrame};
 
 /// Bounds of half-open connections, of an end with one peer and of a listener: their number, and
 /// the number from which an OPEN needs a cookie.
-const ONE: Room = Room { slots: 16, cookie_from: 8, at_once: 64 };
-const MANY: Room = Room { slots: 256, cookie_from: 0, at_once: 512 };
+const ONE: HalfOpenLimits = HalfOpenLimits { half_open: 16, cookie_from: 8, at_once: 64 };
+const MANY: HalfOpenLimits = HalfOpenLimits { half_open: 256, cookie_from: 0, at_once: 512 };
 /// Most confirmed OPENs kept.
 const MAX_SERVED: usize = 1024;
 /// Lifetime of a half-open connection.
-const SLOT_LIFE: Duration = Duration::from_secs(60);
+const HALF_OPEN_LIFE: Duration = Duration::from_secs(60);
 /// Least time between two UNKNOWNs.
 const UNKNOWN_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Bounds of the state for peers that are not confirmed.
 #[derive(Clone, Copy, Debug)]
-struct Room {
-    slots: usize,
+struct HalfOpenLimits {
+    half_open: usize,
     cookie_from: usize,
     /// Handshakes computed at once.
     at_once: u32,
@@ -49,7 +49,7 @@ struct Room {
 
 /// The open connection of this end.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct CurrentConnection {
     /// A packet of its peer arrived lately.
     pub(crate) alive: bool,
     /// The connection id in its peer's packets.
@@ -62,59 +62,59 @@ pub(crate) struct Standing {
 #[derive(Debug)]
 pub(crate) struct Passive {
     entropy: Entropy,
-    gate: Gate,
-    cookies: CookieJar,
-    slots: Vec<Slot>,
-    bucket: Shared,
+    gate: OpenAuthenticator,
+    cookies: CookieGenerator,
+    half_open: Vec<HalfOpen>,
+    bucket: PerSourceLimit,
     /// When the next UNKNOWN may leave.
     next_unknown: Instant,
     /// The MACs of OPENs whose RESPONSE was confirmed, and when: their peers have the RESPONSE.
     served: VecDeque<(Instant, [u8; 16])>,
     /// The OPEN of the current connection (`rfc998`).
-    standing: Option<Standing998>,
-    room: Room,
+    current: Option<Rfc998Established>,
+    room: HalfOpenLimits,
 }
 
 impl Passive {
     pub(crate) fn new(config: &Config, mut entropy: Entropy) -> Self {
         Self {
-            gate: Gate::new(config, &mut entropy),
-            cookies: CookieJar::new(entropy.draw()),
+            gate: OpenAuthenticator::new(config, &mut entropy),
+            cookies: CookieGenerator::new(entropy.draw()),
             entropy,
-            slots: Vec::new(),
-            bucket: Shared::of_one(ONE.at_once),
+            half_open: Vec::new(),
+            bucket: PerSourceLimit::of_one(ONE.at_once),
             next_unknown: Instant::EPOCH,
             served: VecDeque::new(),
-            standing: None,
+            current: None,
             room: ONE,
         }
     }
 
     /// A passive end for many peers, which returns each connection (`sealed`).
     pub(crate) fn for_many(config: &Config, entropy: Entropy) -> Self {
-        let bucket = Shared::of_many(MANY.at_once);
+        let bucket = PerSourceLimit::of_many(MANY.at_once);
         Self { room: MANY, bucket, ..Self::new(config, entropy) }
     }
 
     /// The connection ids of half-open connections, oldest first.
     pub(crate) fn unconfirmed_ids(&self) -> impl Iterator<Item = u32> {
-        self.slots.iter().map(|slot| slot.own_id)
+        self.half_open.iter().map(|slot| slot.own_id)
     }
 
     /// Gives the newest half-open connection this id.
     #[cfg(test)]
     pub(crate) fn await_id(&mut self, id: u32) {
-        self.slots.last_mut().expect("an opening").own_id = id;
+        self.half_open.last_mut().expect("an opening").own_id = id;
     }
 
     /// The accepted keys changed: drops half-open connections of other keys.
-    pub(crate) fn on_authorized(&mut self, authorized: &Authorized) {
-        self.slots.retain(|slot| slot.key.is_none_or(|key| authorized.knows(&key)));
+    pub(crate) fn on_authorized(&mut self, authorized: &AuthorizedKeys) {
+        self.half_open.retain(|slot| slot.key.is_none_or(|key| authorized.knows(&key)));
     }
 
     /// QUITs for peers that got early control, and so have the connection open.
     pub(crate) fn quits(&mut self, reason: &str) -> Vec<(Route, Vec<u8>)> {
-        self.slots.iter_mut().filter_map(|slot| slot.quit(reason)).collect()
+        self.half_open.iter_mut().filter_map(|slot| slot.quit(reason)).collect()
     }
 
     /// Handles a datagram that the current connection, if any, did not accept; `still`: how long
@@ -124,11 +124,11 @@ impl Passive {
         (now, still): (Instant, Duration),
         route: Route,
         bytes: &'a mut [u8],
-        (config, words): (&Config, FirstWords<'_>),
-        standing: Option<Standing>,
-    ) -> Answer<'a> {
+        (config, words): (&Config, EarlyControl<'_>),
+        current: Option<CurrentConnection>,
+    ) -> ResponderAction<'a> {
         if config.wire == Wire::Rfc998 {
-            let half_open = standing.is_some_and(|standing| standing.half_open);
+            let half_open = current.is_some_and(|current| current.half_open);
             return self.handle_rfc998(route, bytes, config, half_open);
         }
         let whole = sealed::widen_open(bytes);
@@ -136,17 +136,19 @@ impl Passive {
             Some([sealed::VERSION, kind]) if *kind == Kind::Open as u8 => {
                 let came = (route, bytes.len());
                 let open = whole.as_deref().unwrap_or(bytes);
-                let response = self.handle_open(now, came, open, (config, words), standing);
-                return response.unwrap_or(Answer::Nothing);
+                let response = self.handle_open(now, came, open, (config, words), current);
+                return response.unwrap_or(ResponderAction::Nothing);
             }
-            Some([sealed::VERSION, kind]) if *kind == Kind::Who as u8 => introduce(config, bytes),
+            Some([sealed::VERSION, kind]) if *kind == Kind::Who as u8 => {
+                answer_key_query(config, bytes)
+            }
             Some([sealed::VERSION, _]) => {
-                return self.handle_other((now, still), route, bytes, standing);
+                return self.handle_other((now, still), route, bytes, current);
             }
             Some([_, 0]) => refuse_version(bytes),
             _ => None,
         };
-        answer.map_or(Answer::Nothing, Answer::Reply)
+        answer.map_or(ResponderAction::Nothing, ResponderAction::Reply)
     }
 
     // ---- sealed
@@ -157,36 +159,36 @@ impl Passive {
         now: Instant,
         (route, len): (Route, usize),
         bytes: &[u8],
-        (config, words): (&Config, FirstWords<'_>),
-        standing: Option<Standing>,
-    ) -> Option<Answer<'static>> {
+        (config, words): (&Config, EarlyControl<'_>),
+        current: Option<CurrentConnection>,
+    ) -> Option<ResponderAction<'static>> {
         let frame = sealed::parse_open(bytes).ok()?;
         let caller = match self.gate.admit(config, &frame) {
             Ok(caller) => caller,
-            Err(reason) => return Some(Answer::Reply(hint(&frame, reason))),
+            Err(reason) => return Some(ResponderAction::Reply(hint(&frame, reason))),
         };
-        while self.served.pop_front_if(|(at, _)| *at + SLOT_LIFE <= now).is_some() {}
+        while self.served.pop_front_if(|(at, _)| *at + HALF_OPEN_LIFE <= now).is_some() {}
         if self.served.iter().any(|(_, mac)| *mac == frame.mac) {
             return None;
         }
-        if standing.is_some_and(|standing| standing.alive) {
+        if current.is_some_and(|current| current.alive) {
             let reason = "another program with this ticket is served";
-            return Some(Answer::Reply(caller.refuse(&frame, true, reason)));
+            return Some(ResponderAction::Reply(caller.refuse(&frame, true, reason)));
         }
-        self.slots.retain(|slot| slot.created + SLOT_LIFE > now);
-        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.open_mac == frame.mac) {
+        self.half_open.retain(|slot| slot.created + HALF_OPEN_LIFE > now);
+        if let Some(slot) = self.half_open.iter_mut().find(|slot| slot.open_mac == frame.mac) {
             slot.once = false;
             slot.open_bytes = slot.open_bytes.min(len);
             slot.note(route);
-            return Some(slot.greeting(len));
+            return Some(slot.answer(len));
         }
         let proven =
             self.cookies.valid(now, route.peer, frame.connection, frame.uid, &frame.cookie);
-        if self.slots.len() >= self.room.cookie_from && !proven {
+        if self.half_open.len() >= self.room.cookie_from && !proven {
             let cookie = self.cookies.cookie(now, route.peer, frame.connection, frame.uid);
             let mac = |covered: &[u8]| caller.mac_key.mac(&[covered, &frame.mac]);
             let cookie = sealed::build_cookie(frame.connection, frame.uid, &cookie, mac);
-            return Some(Answer::Reply(cookie));
+            return Some(ResponderAction::Reply(cookie));
         }
         // A true peer repeats its OPEN.
         let place = |network: &[u8]| self.cookies.place(network);
@@ -195,11 +197,11 @@ impl Passive {
         }
         match self.answer((now, (route, len), proven), &caller, &frame, (config, words))? {
             Ok(slot) => {
-                let greeting = slot.greeting(len);
-                self.slots.push(slot);
+                let greeting = slot.answer(len);
+                self.half_open.push(slot);
                 Some(greeting)
             }
-            Err(refused) => Some(Answer::Reply(refused)),
+            Err(refused) => Some(ResponderAction::Reply(refused)),
         }
     }
 
@@ -207,10 +209,10 @@ impl Passive {
     fn answer(
         &mut self,
         came: (Instant, (Route, usize), bool),
-        caller: &Caller,
+        caller: &AuthenticatedPeer,
         frame: &OpenFrame<'_>,
-        (config, words): (&Config, FirstWords<'_>),
-    ) -> Option<Result<Slot, Vec<u8>>> {
+        (config, words): (&Config, EarlyControl<'_>),
+    ) -> Option<Result<HalfOpen, Vec<u8>>> {
         let means = caller.means(config)?;
         let draw = self.entropy.draw();
         let clear = match frame.key {
@@ -227,30 +229,33 @@ impl Passive {
             return Some(refuse("no cipher in common"));
         };
         let proposal = offer.parameters;
-        match settle(config, &proposal) {
+        match negotiate(config, &proposal) {
             Ok(parameters) => {
                 let table_bytes = offer.table_bytes.min(config.table_bytes);
-                let settled = Offer { parameters, ciphers: cipher.bit(), table_bytes };
+                let settled = HandshakePayload { parameters, ciphers: cipher.bit(), table_bytes };
                 // Its grants belong to the one connection that this end will have, so other peers
                 // get them only once theirs is that connection.
-                let greeted = self.slots.iter().any(|slot| slot.first_words.is_some());
-                let words = (!greeted).then(|| words(&settled.parameters, table_bytes)).flatten();
+                let early_control_sent =
+                    self.half_open.iter().any(|slot| slot.early_control.is_some());
+                let words = (!early_control_sent)
+                    .then(|| words(&settled.parameters, table_bytes))
+                    .flatten();
                 let from = (caller.key, frame);
-                self.make_slot(came, from, responder, (settled, words), proposal).map(Ok)
+                self.make_half_open(came, from, responder, (settled, words), proposal).map(Ok)
             }
             Err(reason) => Some(refuse(reason)),
         }
     }
 
     /// Makes a half-open connection; there is room for it.
-    fn make_slot(
+    fn make_half_open(
         &mut self,
         (now, (route, len), proven): (Instant, (Route, usize), bool),
         (key, frame): (Option<PublicKey>, &OpenFrame<'_>),
         responder: Responder,
-        (settled, words): (Offer, Option<ControlFifo>),
+        (settled, words): (HandshakePayload, Option<ControlFifo>),
         proposal: Parameters,
-    ) -> Option<Slot> {
+    ) -> Option<HalfOpen> {
         let own_id = self.unused_id();
         let clear = sealed::response_clear(frame.connection, own_id, frame.uid);
         let mut payload = clear.to_vec();
@@ -258,7 +263,7 @@ impl Passive {
         let (noise, keys) = responder.finish(&payload).ok()?;
         let response = sealed::build_response(&clear, &noise);
         let cipher = Cipher::from_bit(settled.ciphers)?;
-        let mut link = Link::sealed(
+        let mut link = Codec::sealed(
             own_id,
             frame.connection,
             cipher,
@@ -267,12 +272,12 @@ impl Passive {
         );
         // Messages that do not fit wait until the peer is confirmed.
         let room = OPEN_BYTES.saturating_sub(response.len());
-        let first_words = words.filter(|words| words.fits_sealed(room)).map(|mut words| {
+        let early_control = words.filter(|words| words.fits_sealed(room)).map(|mut words| {
             let mut packet = Vec::new();
-            link.put_control(now, &mut packet, room, (false, RateLimit::Unsaid), None, &mut words);
+            link.put_control(now, &mut packet, room, (false, RateLimit::Unset), None, &mut words);
             packet
         });
-        if self.slots.len() >= self.room.slots {
+        if self.half_open.len() >= self.room.half_open {
             self.make_room();
         }
         // The peer's own values count here: death timer, client string and length.
@@ -282,21 +287,21 @@ impl Passive {
             transfer_bytes: proposal.transfer_bytes.or(settled.parameters.transfer_bytes),
             ..settled.parameters
         };
-        Some(Slot {
+        Some(HalfOpen {
             key,
             open_mac: frame.mac,
             open_bytes: len,
             own_id,
             response,
-            first_words,
+            early_control,
             link,
-            root: Root::of(&keys),
+            root: ExporterSecret::of(&keys),
             parameters,
             table_bytes: settled.table_bytes,
             created: now,
             routes: vec![route],
             once: true,
-            proven,
+            validated: proven,
         })
     }
 
@@ -305,20 +310,20 @@ impl Passive {
     fn make_room(&mut self) {
         let for_many = self.room.cookie_from == 0;
         // A client without a key is known by its address, if a cookie has validated that.
-        let owner = |slot: &Slot| match slot.key {
+        let owner = |slot: &HalfOpen| match slot.key {
             None if for_many => (None, slot.routes.first().map(|route| route.peer.ip())),
             key => (key, None),
         };
-        let count = |of| self.slots.iter().filter(|slot| owner(slot) == of).count();
-        let most = self.slots.iter().map(|slot| count(owner(slot))).max();
-        let oldest = self.slots.iter().position(|slot| Some(count(owner(slot))) == most);
-        oldest.into_iter().for_each(|at| _ = self.slots.remove(at));
+        let count = |of| self.half_open.iter().filter(|slot| owner(slot) == of).count();
+        let most = self.half_open.iter().map(|slot| count(owner(slot))).max();
+        let oldest = self.half_open.iter().position(|slot| Some(count(owner(slot))) == most);
+        oldest.into_iter().for_each(|at| _ = self.half_open.remove(at));
     }
 
     fn unused_id(&mut self) -> u32 {
         loop {
             let id = self.entropy.draw_u32();
-            if self.slots.iter().all(|slot| slot.own_id != id) {
+            if self.half_open.iter().all(|slot| slot.own_id != id) {
                 return id;
             }
         }
@@ -330,27 +335,27 @@ impl Passive {
         (now, still): (Instant, Duration),
         route: Route,
         bytes: &'a mut [u8],
-        standing: Option<Standing>,
-    ) -> Answer<'a> {
-        let Ok(header) = sealed::parse_header(bytes) else { return Answer::Nothing };
-        if standing.is_some_and(|standing| standing.own_id == Some(header.connection)) {
-            return Answer::Nothing;
+        current: Option<CurrentConnection>,
+    ) -> ResponderAction<'a> {
+        let Ok(header) = sealed::parse_header(bytes) else { return ResponderAction::Nothing };
+        if current.is_some_and(|current| current.own_id == Some(header.connection)) {
+            return ResponderAction::Nothing;
         }
-        match self.slots.iter().position(|slot| slot.own_id == header.connection) {
-            Some(at) => self.confirm((now, still), route, bytes, at, standing),
-            None => self.disown(now, bytes),
+        match self.half_open.iter().position(|slot| slot.own_id == header.connection) {
+            Some(at) => self.confirm((now, still), route, bytes, at, current),
+            None => self.answer_unknown(now, bytes),
         }
     }
 
     /// A packet of an unknown connection: this end was restarted, or has another connection now.
     /// UNKNOWN answers it, without any state.
-    fn disown(&mut self, now: Instant, bytes: &[u8]) -> Answer<'static> {
+    fn answer_unknown(&mut self, now: Instant, bytes: &[u8]) -> ResponderAction<'static> {
         let early = now < self.next_unknown;
         let Some(unknown) = sealed::build_unknown(bytes).filter(|_| !early) else {
-            return Answer::Nothing;
+            return ResponderAction::Nothing;
         };
         self.next_unknown = now + UNKNOWN_INTERVAL;
-        Answer::Reply(unknown.to_vec())
+        ResponderAction::Reply(unknown.to_vec())
     }
 
     /// The first authentic packet makes its half-open connection the current one, unless there is
@@ -361,30 +366,31 @@ impl Passive {
         route: Route,
         bytes: &'a mut [u8],
         at: usize,
-        standing: Option<Standing>,
-    ) -> Answer<'a> {
+        current: Option<CurrentConnection>,
+    ) -> ResponderAction<'a> {
         // Checking must not use up the packet number that opening it needs again.
-        let alive = standing.is_some_and(|standing| standing.alive);
-        if alive || !self.slots[at].link.authenticates(bytes) {
-            return Answer::Nothing;
+        let alive = current.is_some_and(|current| current.alive);
+        if alive || !self.half_open[at].link.authenticates(bytes) {
+            return ResponderAction::Nothing;
         }
-        let slot = self.slots.remove(at);
+        let slot = self.half_open.remove(at);
         // The grants of the other half-open connections belong to this one now.
-        self.slots.retain(|slot| slot.first_words.is_none());
+        self.half_open.retain(|slot| slot.early_control.is_none());
         if self.served.len() >= MAX_SERVED {
             self.served.pop_front();
         }
         self.served.push_back((now, slot.open_mac));
-        let place = slot.place(route);
+        let location = slot.location(route);
         let lasted = without(now.since(slot.created), still);
         let (rtt, longest_rtt) = (slot.once.then_some(lasted), Some(lasted));
         let entropy = Entropy::new(self.entropy.draw());
         let peer_key = slot.key;
-        let greeted = slot.first_words.map(|_| (slot.created, slot.once));
+        let early_control_sent = slot.early_control.map(|_| (slot.created, slot.once));
         let opened = Opened::new(slot.link, slot.parameters, slot.table_bytes, entropy);
         let root = Some(slot.root);
-        let opened = Opened { peer_key, rtt, longest_rtt, greeted, place, root, ..opened };
-        Answer::Opened(Box::new(opened), Some(bytes))
+        let opened =
+            Opened { peer_key, rtt, longest_rtt, early_control_sent, location, root, ..opened };
+        ResponderAction::Opened(Box::new(opened), Some(bytes))
     }
 
     // ---- rfc998
@@ -395,55 +401,58 @@ impl Passive {
         bytes: &'a mut [u8],
         config: &Config,
         half_open: bool,
-    ) -> Answer<'a> {
+    ) -> ResponderAction<'a> {
         if let Some(Kind::Open) = sealed::kind_of(bytes) {
-            let Ok(frame) = sealed::parse_open(bytes) else { return Answer::Nothing };
-            return Answer::Reply(hint(&frame, "this end speaks plain RFC 998 (version 2) only"));
+            let Ok(frame) = sealed::parse_open(bytes) else { return ResponderAction::Nothing };
+            return ResponderAction::Reply(hint(
+                &frame,
+                "this end speaks plain RFC 998 (version 2) only",
+            ));
         }
         let Ok((sent, Packet998::Open(proposal))) = rfc998::parse(bytes, false, ControlSeq(0))
         else {
-            return Answer::Nothing;
+            return ResponderAction::Nothing;
         };
         let ports = sent.swapped();
-        if let Some(standing) = &mut self.standing
-            && (standing.route.peer, standing.ports) == (from.peer, ports)
+        if let Some(current) = &mut self.current
+            && (current.route.peer, current.ports) == (from.peer, ports)
         {
-            let uid = standing.proposal.uid;
+            let uid = current.proposal.uid;
             if uid == proposal.uid
-                && return_routability::of(&proposal.client) == Some(standing.proof)
+                && return_routability::of(&proposal.client) == Some(current.proof)
             {
-                return Answer::Heard(standing.last_response());
+                return ResponderAction::Validated(current.last_response());
             }
             if uid == proposal.uid {
-                return Answer::Reply(standing.response());
+                return ResponderAction::Reply(current.response());
             }
-            if half_open && standing.is_again(&proposal) {
-                standing.proposal = proposal;
-                return Answer::Again(standing.response());
+            if half_open && current.is_restart(&proposal) {
+                current.proposal = proposal;
+                return ResponderAction::Reopened(current.response());
             }
             let mut abort = Vec::new();
             rfc998::encode_abort(ports, "these ports have a connection", &mut abort);
-            return Answer::Reply(abort);
+            return ResponderAction::Reply(abort);
         }
         let mut reply = Vec::new();
-        if self.standing.is_some() {
+        if self.current.is_some() {
             rfc998::encode_refused(ports, "busy with another connection", &mut reply);
-            return Answer::Reply(reply);
+            return ResponderAction::Reply(reply);
         }
-        match return_routability::settle(config, &proposal) {
+        match return_routability::negotiate(config, &proposal) {
             Err(reason) => {
                 rfc998::encode_refused(ports, reason, &mut reply);
-                Answer::Reply(reply)
+                ResponderAction::Reply(reply)
             }
             Ok(settled) => {
                 let proof = self.entropy.draw_u32();
-                let wary = config.wary;
+                let validate = config.validate_addresses;
                 let expected = return_routability::is_to_be_expected(&proposal);
-                let told = expected.then_some(proof);
-                let room = if wary { bytes.len() } else { usize::MAX };
+                let number = expected.then_some(proof);
+                let room = if validate { bytes.len() } else { usize::MAX };
                 let client =
-                    return_routability::answer(&settled.client, told.filter(|_| wary), room);
-                let standing = Standing998 {
+                    return_routability::answer(&settled.client, number.filter(|_| validate), room);
+                let current = Rfc998Established {
                     route: from,
                     ports,
                     proposal: proposal.clone(),
@@ -451,10 +460,10 @@ impl Passive {
                     client,
                     proof,
                 };
-                reply = standing.response();
-                self.standing = Some(standing);
+                reply = current.response();
+                self.current = Some(current);
                 let Parameters { checksum, buffer_bytes, packet_bytes, .. } = settled;
-                let link = Link::rfc998(ports, checksum, buffer_bytes, packet_bytes);
+                let link = Codec::rfc998(ports, checksum, buffer_bytes, packet_bytes);
                 let parameters = Parameters {
                     death_timer: proposal.death_timer,
                     client: proposal.client,
@@ -463,14 +472,14 @@ impl Passive {
                 let entropy = Entropy::new(self.entropy.draw());
                 let mut opened = Opened::new(link, parameters, 0, entropy);
                 opened.reply = Some(reply);
-                opened.doubted = wary.then_some((bytes.len(), expected));
-                Answer::Opened(Box::new(opened), None)
+                opened.unvalidated = validate.then_some((bytes.len(), expected));
+                ResponderAction::Opened(Box::new(opened), None)
             }
         }
     }
 }
 
-impl Caller {
+impl AuthenticatedPeer {
     /// An authenticated REFUSED.
     fn refuse(&self, frame: &OpenFrame<'_>, for_now: bool, reason: &str) -> Vec<u8> {
         sealed::build_refused(frame.connection, frame.uid, for_now, reason, |covered| {
@@ -480,7 +489,7 @@ impl Caller {
 }
 
 /// The answer to WHO: this end's public key.
-fn introduce(config: &Config, bytes: &[u8]) -> Option<Vec<u8>> {
+fn answer_key_query(config: &Config, bytes: &[u8]) -> Option<Vec<u8>> {
     let Some(Identity::Server(authorized)) = &config.identity else { return None };
     let nonce = sealed::parse_who(bytes).ok().filter(|_| authorized.introduces())?;
     Some(sealed::build_key(nonce, &authorized.own().public()).to_vec())

@@ -7,29 +7,29 @@
 
 use std::time::Duration;
 
-use crate::codec::Link;
+use crate::codec::Codec;
 use crate::config::{Config, PublicKey, Wire};
 use crate::control_fifo::ControlFifo;
 use crate::crypto::cipher::Cipher;
-use crate::crypto::exporter::Root;
+use crate::crypto::exporter::ExporterSecret;
 use crate::crypto::mac::MacKey;
-use crate::crypto::noise::{Initiator, Means};
+use crate::crypto::noise::{HandshakeAuth, Initiator};
 use crate::crypto::static_pairing::KeyId;
 use crate::entropy::Entropy;
 use crate::time::Instant;
 use crate::units::PacketNumber;
 use crate::wire::packet::{Keepalive, Parameters, RateLimit};
-use crate::wire::sealed::{self, HEADER_BYTES, KEEPALIVE_BYTES, OPEN_BYTES, Offer};
+use crate::wire::sealed::{self, HEADER_BYTES, HandshakePayload, KEEPALIVE_BYTES, OPEN_BYTES};
 
-use super::authentication::Proof;
-use super::rate_limit::Bucket;
-use super::{FirstWords, agrees};
+use super::authentication::Credentials;
+use super::rate_limit::TokenBucket;
+use super::{EarlyControl, agrees};
 
 /// Most RESPONSEs kept; beyond that the oldest is dropped.
 const MAX_CANDIDATES: usize = 8;
 /// Most RESPONSEs accepted in all. Each is accepted once: its keys are always the same, and a
 /// second codec with them would reuse packet numbers.
-const MAX_TAKEN: usize = 256;
+const MAX_ACCEPTED: usize = 256;
 /// Bytes of the ephemeral key at the start of message 2 of the handshake.
 const EPHEMERAL_BYTES: usize = 32;
 /// Most RESPONSEs checked at once: any sender can make invalid ones.
@@ -40,19 +40,19 @@ const MAX_CONFIRMS: usize = 64;
 
 /// The verdict on a RESPONSE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Judged {
+pub(super) enum ResponseVerdict {
     /// It is not authentic, or cannot be checked now.
     Nothing,
     /// It is authentic.
-    True,
+    Authentic,
     /// It is authentic, and looser than the OPEN.
     Loose,
 }
 
 /// The state to read the answers to an OPEN, and the answers.
 #[derive(Debug)]
-pub(super) struct Candidates {
-    proof: Proof,
+pub(super) struct PendingResponses {
+    proof: Credentials,
     key: Option<KeyId>,
     clear: [u8; HEADER_BYTES],
     payload: Vec<u8>,
@@ -62,19 +62,19 @@ pub(super) struct Candidates {
     connection: u32,
     cipher: Cipher,
     table_bytes: u32,
-    bucket: Bucket,
-    all: Vec<Candidate>,
+    bucket: TokenBucket,
+    all: Vec<PendingResponse>,
     /// The ephemeral keys of accepted RESPONSEs, the newest last.
-    taken: Vec<[u8; EPHEMERAL_BYTES]>,
+    accepted: Vec<[u8; EPHEMERAL_BYTES]>,
 }
 
 /// An accepted RESPONSE.
 #[derive(Debug)]
-pub(super) struct Candidate {
+pub(super) struct PendingResponse {
     /// Identifies a repetition.
     noise: Vec<u8>,
-    pub(super) link: Link,
-    pub(super) root: Root,
+    pub(super) link: Codec,
+    pub(super) root: ExporterSecret,
     pub(super) parameters: Parameters,
     pub(super) table_bytes: u32,
     pub(super) rtt: Option<Duration>,
@@ -87,23 +87,23 @@ pub(super) struct Candidate {
     words: Option<ControlFifo>,
     words_due: bool,
     /// When they left first, and whether only once.
-    pub(super) greeted: Option<(Instant, bool)>,
+    pub(super) early_control_sent: Option<(Instant, bool)>,
 }
 
-impl Candidates {
+impl PendingResponses {
     /// The state that reads the answers, and the OPEN.
     pub(super) fn open(
         config: &Config,
         proposal: &Parameters,
         entropy: &mut Entropy,
     ) -> (Self, Vec<u8>) {
-        let proof = Proof::of(config);
+        let proof = Credentials::of(config);
         let connection = entropy.draw_u32();
         let (mac_key, key) = match &proof {
-            Proof::Secret(secret) => (MacKey::from_secret(secret), None),
-            Proof::Identity(of) => (of.bond.mac_key().clone(), Some(of.bond.id())),
+            Credentials::Secret(secret) => (MacKey::from_secret(secret), None),
+            Credentials::Identity(of) => (of.bond.mac_key().clone(), Some(of.bond.id())),
         };
-        let offer = Offer {
+        let offer = HandshakePayload {
             parameters: proposal.clone(),
             ciphers: config.cipher.offer(),
             table_bytes: config.table_bytes,
@@ -128,9 +128,9 @@ impl Candidates {
             connection,
             cipher: config.cipher,
             table_bytes: config.table_bytes,
-            bucket: Bucket::full(MAX_AT_ONCE),
+            bucket: TokenBucket::full(MAX_AT_ONCE),
             all: Vec::new(),
-            taken: Vec::new(),
+            accepted: Vec::new(),
         };
         (candidates, open)
     }
@@ -142,8 +142,8 @@ impl Candidates {
     /// The passive end's key, where the ends have keys.
     pub(super) fn peer_key(&self) -> Option<PublicKey> {
         match &self.proof {
-            Proof::Secret(_) => None,
-            Proof::Identity(calling) => Some(calling.bond.peer()),
+            Credentials::Secret(_) => None,
+            Credentials::Identity(calling) => Some(calling.bond.peer()),
         }
     }
 
@@ -153,29 +153,31 @@ impl Candidates {
 
     /// Checks a RESPONSE to the OPEN with this proposal; with the time since the newest OPEN, if it
     /// was the only one, and since the first.
-    pub(super) fn judge(
+    pub(super) fn check(
         &mut self,
         now: Instant,
         proposal: &Parameters,
         bytes: &[u8],
         (rtt, longest_rtt): (Option<Duration>, Option<Duration>),
-        words: FirstWords<'_>,
-    ) -> Judged {
-        let Ok(frame) = sealed::parse_response(bytes) else { return Judged::Nothing };
+        words: EarlyControl<'_>,
+    ) -> ResponseVerdict {
+        let Ok(frame) = sealed::parse_response(bytes) else { return ResponseVerdict::Nothing };
         if frame.to != self.connection || frame.uid != proposal.uid {
-            return Judged::Nothing;
+            return ResponseVerdict::Nothing;
         }
         if let Some(known) = self.all.iter_mut().find(|known| known.noise == frame.noise) {
             known.due |= known.sent.len() < MAX_CONFIRMS;
-            return Judged::True;
+            return ResponseVerdict::Authentic;
         }
-        let Some(ephemeral) = frame.noise.first_chunk().copied() else { return Judged::Nothing };
-        let spent = self.taken.contains(&ephemeral) || self.taken.len() >= MAX_TAKEN;
+        let Some(ephemeral) = frame.noise.first_chunk().copied() else {
+            return ResponseVerdict::Nothing;
+        };
+        let spent = self.accepted.contains(&ephemeral) || self.accepted.len() >= MAX_ACCEPTED;
         if spent || !self.bucket.take(now) {
-            return Judged::Nothing;
+            return ResponseVerdict::Nothing;
         }
         let Ok((payload, keys)) = self.initiator.finish(frame.noise) else {
-            return Judged::Nothing;
+            return ResponseVerdict::Nothing;
         };
         // A handshake state reads one answer, and a better one may follow.
         let made_of = (self.draw, &self.payload[..]);
@@ -183,17 +185,19 @@ impl Candidates {
         // The payload is authentic from here on, with the clear bytes in it. The clear bytes around
         // it are not: they may have been changed on the path.
         let Some((clear, offer)) = payload.split_first_chunk::<HEADER_BYTES>() else {
-            return Judged::Nothing;
+            return ResponseVerdict::Nothing;
         };
-        let told = sealed::build_response(clear, frame.noise);
-        let Ok(frame) = sealed::parse_response(&told) else { return Judged::Nothing };
-        let Ok(offer) = sealed::parse_offer(frame.uid, offer) else { return Judged::Nothing };
+        let rebuilt = sealed::build_response(clear, frame.noise);
+        let Ok(frame) = sealed::parse_response(&rebuilt) else { return ResponseVerdict::Nothing };
+        let Ok(offer) = sealed::parse_offer(frame.uid, offer) else {
+            return ResponseVerdict::Nothing;
+        };
         let chosen = Cipher::from_bit(offer.ciphers).filter(|c| self.cipher.offer() & c.bit() != 0);
         let fair = frame.to == self.connection
             && offer.table_bytes <= self.table_bytes
             && agrees(Wire::Sealed, proposal, &offer.parameters);
-        let Some(chosen) = chosen.filter(|_| fair) else { return Judged::Loose };
-        let link = Link::sealed(
+        let Some(chosen) = chosen.filter(|_| fair) else { return ResponseVerdict::Loose };
+        let link = Codec::sealed(
             self.connection,
             frame.connection,
             chosen,
@@ -203,15 +207,15 @@ impl Candidates {
         if self.all.len() >= MAX_CANDIDATES {
             self.all.remove(0);
         }
-        self.taken.push(ephemeral);
-        self.all.push(Candidate {
+        self.accepted.push(ephemeral);
+        self.all.push(PendingResponse {
             noise: frame.noise.to_vec(),
             words: words(&offer.parameters, offer.table_bytes)
                 .filter(|words| words.fits_sealed(bytes.len().saturating_sub(KEEPALIVE_BYTES))),
             words_due: false,
-            greeted: None,
+            early_control_sent: None,
             link,
-            root: Root::of(&keys),
+            root: ExporterSecret::of(&keys),
             parameters: offer.parameters,
             table_bytes: offer.table_bytes,
             rtt,
@@ -219,11 +223,11 @@ impl Candidates {
             sent: Vec::new(),
             due: true,
         });
-        Judged::True
+        ResponseVerdict::Authentic
     }
 
     /// Takes the RESPONSE under whose keys this packet is.
-    pub(super) fn take_living(&mut self, bytes: &[u8]) -> Option<Candidate> {
+    pub(super) fn take_confirmed(&mut self, bytes: &[u8]) -> Option<PendingResponse> {
         let header = sealed::parse_header(bytes).ok()?;
         if header.connection != self.connection {
             return None;
@@ -239,7 +243,7 @@ impl Candidates {
 
     /// Whether a confirming packet is due.
     pub(super) fn is_due(&self) -> bool {
-        self.all.iter().any(Candidate::is_due)
+        self.all.iter().any(PendingResponse::is_due)
     }
 
     /// Appends the next confirming packet. The passive end answers it, so that this end can open.
@@ -253,12 +257,12 @@ impl Candidates {
                 now,
                 out,
                 OPEN_BYTES,
-                (false, RateLimit::Unsaid),
+                (false, RateLimit::Unset),
                 None,
                 &mut words,
             );
-            let before = candidate.greeted.map(|(at, _)| (at, false));
-            candidate.greeted = Some(before.unwrap_or((now, true)));
+            let before = candidate.early_control_sent.map(|(at, _)| (at, false));
+            candidate.early_control_sent = Some(before.unwrap_or((now, true)));
             return Some(out.len() - start);
         }
         candidate.due = false;
@@ -274,7 +278,7 @@ impl Candidates {
     /// open.
     pub(super) fn quits(&mut self, reason: &str) -> Vec<Vec<u8>> {
         let confirmed = self.all.iter_mut().filter(|candidate| !candidate.sent.is_empty());
-        let quit = |candidate: &mut Candidate| {
+        let quit = |candidate: &mut PendingResponse| {
             let mut quit = Vec::new();
             candidate.link.put_quit(&mut quit, reason);
             quit
@@ -288,14 +292,14 @@ impl Candidates {
     }
 }
 
-impl Candidate {
+impl PendingResponse {
     fn is_due(&self) -> bool {
         self.words_due || self.due
     }
 }
 
 fn start(
-    means: Means<'_>,
+    means: HandshakeAuth<'_>,
     clear: &[u8; HEADER_BYTES],
     key: Option<KeyId>,
     (draw, payload): ([u8; 32], &[u8]),

@@ -17,7 +17,7 @@ const PLACES: usize = 1024;
 
 /// A token bucket.
 #[derive(Clone, Debug)]
-pub(super) struct Bucket {
+pub(super) struct TokenBucket {
     depth: u32,
     refill: Duration,
     tokens: u32,
@@ -25,7 +25,7 @@ pub(super) struct Bucket {
     at: Instant,
 }
 
-impl Bucket {
+impl TokenBucket {
     /// A full bucket of `depth` tokens.
     pub(super) fn full(depth: u32) -> Self {
         Self { depth, refill: REFILL, tokens: depth, at: Instant::EPOCH }
@@ -54,22 +54,22 @@ impl Bucket {
 /// A bucket for all clients, half of it reserved for those that use little. Otherwise an attacker
 /// with many OPENs, of his own or copied, could lock out all others.
 #[derive(Debug)]
-pub(super) struct Shared {
-    all: Bucket,
+pub(super) struct PerSourceLimit {
+    all: TokenBucket,
     /// The buckets of single addresses, of a listener.
-    own: Vec<Bucket>,
+    own: Vec<TokenBucket>,
 }
 
-impl Shared {
+impl PerSourceLimit {
     /// For an end with one peer.
     pub(super) fn of_one(depth: u32) -> Self {
-        Self { all: Bucket::full(depth), own: Vec::new() }
+        Self { all: TokenBucket::full(depth), own: Vec::new() }
     }
 
     /// Of an end for many.
     pub(super) fn of_many(depth: u32) -> Self {
-        let own = Bucket { refill: OWN_REFILL, ..Bucket::full(OWN_AT_ONCE) };
-        Self { all: Bucket::full(depth), own: vec![own; PLACES] }
+        let own = TokenBucket { refill: OWN_REFILL, ..TokenBucket::full(OWN_AT_ONCE) };
+        Self { all: TokenBucket::full(depth), own: vec![own; PLACES] }
     }
 
     /// Takes a token for an address, if there is one. `place` chooses its counter by a keyed hash.
@@ -104,8 +104,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_gets_what_is_in_it_and_then_a_drop_at_a_time() {
-        let mut bucket = Bucket::full(64);
+    fn a_flood_gets_the_full_bucket_and_then_one_token_per_refill() {
+        let mut bucket = TokenBucket::full(64);
         let at = |micros: u64| Instant::from_nanos(1_000_000_000 + micros * 1000);
         let taken = (0..20_000).filter(|n| bucket.take(at(n * 50))).count();
         assert_eq!(taken, 64 + 99, "20,000 in a second");
@@ -120,10 +120,10 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_all_he_can_leaves_half_for_the_others() {
+    fn a_greedy_address_leaves_half_of_the_tokens_for_the_others() {
         let at = |micros: u64| Instant::from_nanos(1_000_000_000 + micros * 1000);
         let [greedy, modest]: [IpAddr; 2] = [[192, 0, 2, 1].into(), [192, 0, 2, 2].into()];
-        let mut shared = Shared::of_many(512);
+        let mut shared = PerSourceLimit::of_many(512);
         let took = (0..20_000).filter(|n| shared.take(at(n * 50), greedy, place)).count();
         assert!((256 + 99..=256 + 99 + 1).contains(&took), "20,000 in a second: {took}");
         // At the worst moment it gets more than a client needs.
@@ -143,8 +143,8 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_has_one_peer_asks_nobody_where_he_is() {
-        let (mut shared, mut bucket) = (Shared::of_one(64), Bucket::full(64));
+    fn an_end_with_one_peer_does_not_count_by_address() {
+        let (mut shared, mut bucket) = (PerSourceLimit::of_one(64), TokenBucket::full(64));
         for n in 0..10_000 {
             let now = Instant::from_nanos(n * 100_000);
             let take = shared.take(now, [192, 0, 2, 1].into(), |_| unreachable!());

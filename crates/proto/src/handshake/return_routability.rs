@@ -9,11 +9,11 @@ use crate::wire::packet::{Mode, Parameters};
 /// Name of the field, with the space before it.
 const FIELD: &str = " proof=";
 /// Bytes that a client string of this program always has in RESPONSE.
-const MOST_CLIENT: usize = 44;
+const MAX_CLIENT_BYTES: usize = 44;
 /// Data bytes of a packet, and packets of a buffer, for a peer that must be validated by coins: a
 /// few requests make room for a packet, a buffer or two are proof, and data timers are short.
-const STRANGERS_PACKET: u32 = 512;
-const STRANGERS_PACKETS: u32 = 33;
+const UNVALIDATED_PACKET_BYTES: u32 = 512;
+const UNVALIDATED_PACKETS: u32 = 33;
 
 /// `client` with the proof, or the proof without it where it would be too long.
 pub(super) fn with(client: &str, proof: u32, most: usize) -> String {
@@ -24,7 +24,7 @@ pub(super) fn with(client: &str, proof: u32, most: usize) -> String {
 /// The client string of the RESPONSE to an OPEN of so many bytes, with the proof if there is to be
 /// one. Of three times the OPEN, half at least is left for what follows.
 pub(super) fn answer(client: &str, proof: Option<u32>, bytes: usize) -> String {
-    let most = (bytes / 2).max(MOST_CLIENT);
+    let most = (bytes / 2).max(MAX_CLIENT_BYTES);
     match proof {
         Some(proof) => with(client, proof, most),
         None if client.len() > most => String::new(),
@@ -39,16 +39,19 @@ pub(super) fn is_to_be_expected(proposal: &Parameters) -> bool {
 
 /// Negotiates the parameters. A receiver that is not validated, and will not return the number,
 /// gets small packets and buffers, so that coins validate it soon.
-pub(super) fn settle(config: &Config, proposal: &Parameters) -> Result<Parameters, &'static str> {
+pub(super) fn negotiate(
+    config: &Config,
+    proposal: &Parameters,
+) -> Result<Parameters, &'static str> {
     let shows_it = proposal.mode == Mode::Write || is_to_be_expected(proposal);
-    if shows_it || !config.wary {
-        return super::settle(config, proposal);
+    if shows_it || !config.validate_addresses {
+        return super::negotiate(config, proposal);
     }
     // The bursts of a fixed rate depend on the packet size.
-    let most = STRANGERS_PACKET + data_overhead(config.wire);
+    let most = UNVALIDATED_PACKET_BYTES + data_overhead(config.wire);
     let narrow = Config { datagram_bytes: config.datagram_bytes.min(most), ..config.clone() };
-    let settled = super::settle(&narrow, proposal)?;
-    let buffer_bytes = settled.buffer_bytes.min(settled.packet_bytes * STRANGERS_PACKETS);
+    let settled = super::negotiate(&narrow, proposal)?;
+    let buffer_bytes = settled.buffer_bytes.min(settled.packet_bytes * UNVALIDATED_PACKETS);
     Ok(Parameters { buffer_bytes, ..settled })
 }
 
@@ -63,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proof_is_the_last_field_and_a_number() {
+    fn the_proof_is_the_last_field_and_a_number() {
         assert_eq!(of(&with("netblt 1.0", u32::MAX, 400)), Some(u32::MAX));
         assert_eq!(with(&"x".repeat(60), 7, 60), "netblt proof=7");
         for text in ["", "proof=7", "netblt proof=", "netblt proof=+7", "a proof=7 b", "a proof=x"]

@@ -7,7 +7,7 @@ use crate::wire::rfc998::{self, Ports};
 
 /// An OPEN that was answered.
 #[derive(Debug)]
-pub(super) struct Standing998 {
+pub(super) struct Rfc998Established {
     pub(super) route: Route,
     pub(super) ports: Ports,
     pub(super) proposal: Parameters,
@@ -18,10 +18,10 @@ pub(super) struct Standing998 {
     pub(super) proof: u32,
 }
 
-impl Standing998 {
+impl Rfc998Established {
     /// Whether `other` comes from the same program, restarted: then it does not matter which of the
     /// two is alive, since its packets mean the same.
-    pub(super) fn is_again(&self, other: &Parameters) -> bool {
+    pub(super) fn is_restart(&self, other: &Parameters) -> bool {
         Parameters { uid: other.uid, ..self.proposal.clone() } == *other
     }
 

@@ -11,8 +11,8 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::sender_gaps::Silences;
-use super::{ASKS_PER_POLL, Arrival, Ask, Holes, Recovery, Timing};
+use super::sender_gaps::SenderGaps;
+use super::{Arrival, LossDetector, MissingRanges, REQUESTS_PER_POLL, ResendRequest, TimingInfo};
 use crate::time::Instant;
 use crate::units::{BufferNumber, ControlSeq};
 use crate::wire::packet::IndexRange;
@@ -20,27 +20,27 @@ use crate::wire::packet::IndexRange;
 /// Delays of the host itself: no data timer is finer.
 const SLACK: Duration = Duration::from_millis(5);
 /// At most this many outstanding buffers: one that is not complete soon stops the sender.
-const FEW: usize = 2;
+const FEW_BUFFERS: usize = 2;
 /// A host that was suspended handles the packets in its queues before it requests them.
-const GRACE: Duration = Duration::from_millis(1);
+const HOST_GRACE: Duration = Duration::from_millis(1);
 /// Time beyond the timer for which a packet that the sender passed may be only late. A timer that
 /// was set when the sender was far slower would wait longer.
 const LATE: Duration = Duration::from_millis(200);
 /// Packets of a buffer after which its pace is measured, before its end.
-const TELLING: u32 = 32;
+const PACE_PACKETS: u32 = 32;
 /// The most that a measured pace, and gaps, add to a timer each: a path that was dead for a while
 /// within a buffer looks like a slow sender, and a gap that long justifies a request.
 const LONGEST: Duration = Duration::from_secs(8);
 /// Longest interval at which buffers are checked that wait for a sender that sends nothing at all:
 /// as long as it has been silent, up to this.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Doublings of a loose timer that expired before the buffer's first packet: the sender's client
 /// may have nothing to send.
 const MAX_DOUBLINGS: u32 = 3;
 
 /// The timer of one granted buffer.
 #[derive(Debug, Default)]
-struct Due {
+struct BufferTimer {
     /// ACK-WAIT: the newest control message for it, not acknowledged.
     waiting: Option<ControlSeq>,
     deadline: Option<Instant>,
@@ -55,14 +55,14 @@ struct Due {
     first: Option<(Instant, u32)>,
     last: Option<(Instant, u32)>,
     /// When the newest arrived.
-    touched: Option<Instant>,
+    last_arrival: Option<Instant>,
     /// Packets were requested again: its arrivals no longer show the pace of a first pass.
     asked: bool,
     /// Expiries since its last arrival.
     expired: u32,
 }
 
-impl Due {
+impl BufferTimer {
     fn set(&mut self, deadline: Instant) {
         (self.deadline, self.graced) = (Some(deadline), false);
     }
@@ -89,14 +89,14 @@ impl Due {
 pub struct DataTimer {
     /// As in the first implementations ([`DataTimer::first`]).
     first: bool,
-    due: BTreeMap<BufferNumber, Due>,
+    due: BTreeMap<BufferNumber, BufferTimer>,
     /// The earliest deadline, cached because it is read with every packet.
     soonest: Option<Instant>,
     /// Smoothed time per packet and its deviation, once a buffer was measured.
     pace: Option<(Duration, Duration)>,
     /// The same of the newest buffer, as soon as it is known: it shows a sender that became faster.
     latest: Option<Duration>,
-    silences: Silences,
+    gaps: SenderGaps,
     /// The buffer that was completed last, and when.
     completed: Option<(BufferNumber, Instant)>,
     /// The newest arrival; before that, the first acknowledged grant.
@@ -120,7 +120,7 @@ impl DataTimer {
 
     /// A loose timer for `packets` that may not have left: one burst interval until the sender
     /// begins, and the tight one.
-    fn loose(&self, packets: u32, timing: &Timing) -> Duration {
+    fn loose(&self, packets: u32, timing: &TimingInfo) -> Duration {
         self.tight(packets, timing).saturating_add(timing.burst.interval)
     }
 
@@ -129,13 +129,12 @@ impl DataTimer {
     /// sender beyond its burst intervals. It adapts to a sender that became faster. Until a buffer
     /// was measured it is half again as long as the burst values imply: the first timers must not
     /// fire because a host is slow to start.
-    fn tight(&self, packets: u32, timing: &Timing) -> Duration {
+    fn tight(&self, packets: u32, timing: &TimingInfo) -> Duration {
         let interval = timing.burst.interval;
         let bursts = packets.div_ceil(timing.burst.packets.max(1));
         let promised = interval.saturating_mul(bursts);
         let longest = if self.first { Duration::MAX } else { LONGEST };
-        let silence =
-            if self.first { Duration::ZERO } else { self.silences.longest().min(longest) };
+        let silence = if self.first { Duration::ZERO } else { self.gaps.longest().min(longest) };
         let Some((mean, deviation)) = self.pace else {
             return (promised.saturating_mul(3) / 2).saturating_add(SLACK + silence);
         };
@@ -146,7 +145,7 @@ impl DataTimer {
             true => promised.saturating_mul(3) / 2 + interval,
         };
         // While others arrive the transfer does not wait for this one, and it may only be late.
-        let spare = if self.due.len() > FEW { interval } else { Duration::ZERO };
+        let spare = if self.due.len() > FEW_BUFFERS { interval } else { Duration::ZERO };
         let variance = (deviation * 4).max(silence).min(longest) + SLACK;
         let mean = self.latest.filter(|_| !self.first).map_or(mean, |latest| latest.min(mean));
         least.max(mean.saturating_mul(packets).min(longest)).saturating_add(spare + variance)
@@ -155,12 +154,12 @@ impl DataTimer {
     /// Packets due before `buffer` is complete, those of lower buffers included (the ordering
     /// rule).
     fn due_up_to(&self, buffer: BufferNumber) -> u32 {
-        let ahead = |due: &Due| if self.first { due.missing } else { due.ahead() };
+        let ahead = |due: &BufferTimer| if self.first { due.missing } else { due.ahead() };
         self.due.range(..=buffer).fold(0, |sum, (_, due)| sum.saturating_add(ahead(due)))
     }
 
     /// A timer for `buffer` from now on.
-    fn value(&self, buffer: BufferNumber, due: &Due, timing: &Timing) -> Duration {
+    fn value(&self, buffer: BufferNumber, due: &BufferTimer, timing: &TimingInfo) -> Duration {
         let packets = self.due_up_to(buffer);
         match due.received {
             0 => self.loose(packets, timing).saturating_mul(1 << due.expired.min(MAX_DOUBLINGS)),
@@ -169,34 +168,34 @@ impl DataTimer {
     }
 
     /// The last arrival of `buffer` or a lower one.
-    fn heard_up_to(&self, buffer: BufferNumber) -> Option<Instant> {
-        let touched = self.due.range(..=buffer).filter_map(|(_, due)| due.touched).max();
+    fn last_arrival_up_to(&self, buffer: BufferNumber) -> Option<Instant> {
+        let last_arrival = self.due.range(..=buffer).filter_map(|(_, due)| due.last_arrival).max();
         let completed = self.completed.filter(|(number, _)| *number < buffer).map(|(_, at)| at);
-        touched.max(completed)
+        last_arrival.max(completed)
     }
 
     /// The new deadline of the expired timer of `buffer`, if it is postponed.
-    fn later(&self, now: Instant, buffer: BufferNumber, timing: &Timing) -> Option<Instant> {
+    fn later(&self, now: Instant, buffer: BufferNumber, timing: &TimingInfo) -> Option<Instant> {
         if self.furthest > buffer {
             // Its first pass is over: the missing packets were sent.
             return None;
         }
         let due = self.due.get(&buffer)?;
         let value = self.value(buffer, due, timing);
-        let anew = self.heard_up_to(buffer).map(|heard| heard + value);
-        if let Some(anew) = anew.filter(|at| *at > now) {
-            return Some(anew);
+        let restarted = self.last_arrival_up_to(buffer).map(|at| at + value);
+        if let Some(restarted) = restarted.filter(|at| *at > now) {
+            return Some(restarted);
         }
         // The request for a lower buffer is not acknowledged, and nothing higher arrived: the
         // sender sends nothing at all, and must answer that request first.
         let asks = self.due.range(..buffer).any(|(_, due)| due.asked && due.waiting.is_some());
         let silent = self.newest.map_or(Duration::ZERO, |newest| now.since(newest));
-        asks.then(|| now + value.max(silent.min(LOOK)))
+        asks.then(|| now + value.max(silent.min(CHECK_INTERVAL)))
     }
 
     /// A packet of `buffer` arrived after its timer had expired: the sender or the path has
     /// recovered, so the next buffer's timer, lengthened for the same reason, is set again.
-    fn follow(&mut self, now: Instant, buffer: BufferNumber, timing: &Timing) {
+    fn follow(&mut self, now: Instant, buffer: BufferNumber, timing: &TimingInfo) {
         let mut above = self.due.range_mut(buffer..).skip(1);
         let Some((next, due)) = above.next().filter(|(_, due)| due.received == 0) else { return };
         let next = *next;
@@ -212,15 +211,14 @@ impl DataTimer {
 
     /// The sender has passed the end of every buffer below `number`, and resends before it sends
     /// anything new.
-    fn hasten(&mut self, now: Instant, number: BufferNumber, timing: &Timing) {
+    fn hasten(&mut self, now: Instant, number: BufferNumber, timing: &TimingInfo) {
         if self.first {
             return;
         }
-        let past = self
-            .due
-            .range(..number)
-            .filter(|(_, due)| due.received > 0 && due.waiting.is_none() && due.expected > TELLING);
-        let late = |due: &Due| now + LATE + self.tight(due.ahead(), timing);
+        let past = self.due.range(..number).filter(|(_, due)| {
+            due.received > 0 && due.waiting.is_none() && due.expected > PACE_PACKETS
+        });
+        let late = |due: &BufferTimer| now + LATE + self.tight(due.ahead(), timing);
         let late: Vec<_> = past.map(|(number, due)| (*number, late(due))).collect();
         for (number, late) in late {
             if let Some(due) = self.due.get_mut(&number)
@@ -232,7 +230,7 @@ impl DataTimer {
     }
 
     /// Deadlines changed.
-    fn look_again(&mut self) {
+    fn update_soonest(&mut self) {
         self.soonest = self.due.values().filter_map(|due| due.deadline).min();
     }
 
@@ -247,22 +245,22 @@ impl DataTimer {
     }
 }
 
-impl Recovery for DataTimer {
+impl LossDetector for DataTimer {
     fn on_granted(&mut self, _: Instant, buffer: BufferNumber, seq: ControlSeq) {
-        self.due.insert(buffer, Due { waiting: Some(seq), ..Due::default() });
-        self.look_again();
+        self.due.insert(buffer, BufferTimer { waiting: Some(seq), ..BufferTimer::default() });
+        self.update_soonest();
     }
 
-    fn on_asked(&mut self, _: Instant, ask: Ask, seq: ControlSeq) {
+    fn on_requested(&mut self, _: Instant, ask: ResendRequest, seq: ControlSeq) {
         if let Some(due) = self.due.get_mut(&ask.buffer) {
             due.waiting = Some(seq);
             due.deadline = None;
             due.asked = true;
         }
-        self.look_again();
+        self.update_soonest();
     }
 
-    fn on_acknowledged(&mut self, now: Instant, ack: ControlSeq, timing: &Timing) {
+    fn on_acknowledged(&mut self, now: Instant, ack: ControlSeq, timing: &TimingInfo) {
         let acknowledged: Vec<BufferNumber> = self
             .due
             .iter()
@@ -292,10 +290,10 @@ impl Recovery for DataTimer {
                 due.set(now + loose.saturating_mul(1 << doublings));
             }
         }
-        self.look_again();
+        self.update_soonest();
     }
 
-    fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &Timing) {
+    fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &TimingInfo) {
         let number = arrival.buffer;
         let Some(due) = self.due.get_mut(&number) else { return };
         if due.received == 0 && due.missing == 0 {
@@ -311,17 +309,17 @@ impl Recovery for DataTimer {
         }
         let here = (now, arrival.index.0);
         let newest = self.newest.replace(now).unwrap_or(now);
-        self.silences.forget(now);
+        self.gaps.expire(now);
         if let (Some((_, place)), false) = (due.last, due.asked) {
             // Since any arrival: resends of other buffers come in between.
-            self.silences.on_arrival((newest, place), here, timing.burst);
+            self.gaps.on_arrival((newest, place), here, timing.burst);
         }
-        due.touched = Some(now);
+        due.last_arrival = Some(now);
         due.first.get_or_insert(here);
         if due.last.is_none_or(|(_, furthest)| furthest < here.1) {
             due.last = Some(here);
         }
-        self.latest = due.pace(TELLING).or(self.latest);
+        self.latest = due.pace(PACE_PACKETS).or(self.latest);
         self.furthest = self.furthest.max(number);
         let begins = due.received == 1;
         if lives {
@@ -331,7 +329,7 @@ impl Recovery for DataTimer {
             self.hasten(now, number.next(), timing);
         }
         if lives || arrival.last_of_buffer {
-            self.look_again();
+            self.update_soonest();
         }
         if !begins {
             return;
@@ -354,25 +352,31 @@ impl Recovery for DataTimer {
             }
         }
         self.hasten(now, number, timing);
-        self.look_again();
+        self.update_soonest();
     }
 
     fn on_drained(&mut self, _: Instant, _: ControlSeq, _: BufferNumber) {}
 
     fn on_renewed(&mut self, buffer: BufferNumber) {
         self.due.remove(&buffer);
-        self.look_again();
+        self.update_soonest();
     }
 
     fn on_complete(&mut self, buffer: BufferNumber) {
         self.measure(buffer);
-        if let Some(touched) = self.due.remove(&buffer).and_then(|due| due.touched) {
-            self.completed = Some((buffer, touched));
+        if let Some(last_arrival) = self.due.remove(&buffer).and_then(|due| due.last_arrival) {
+            self.completed = Some((buffer, last_arrival));
         }
-        self.look_again();
+        self.update_soonest();
     }
 
-    fn poll(&mut self, now: Instant, holes: &dyn Holes, timing: &Timing, asks: &mut Vec<Ask>) {
+    fn poll(
+        &mut self,
+        now: Instant,
+        holes: &dyn MissingRanges,
+        timing: &TimingInfo,
+        asks: &mut Vec<ResendRequest>,
+    ) {
         let expired: Vec<BufferNumber> = self
             .due
             .iter()
@@ -380,7 +384,7 @@ impl Recovery for DataTimer {
             .map(|(number, _)| *number)
             .collect();
         for buffer in expired {
-            if asks.len() >= ASKS_PER_POLL {
+            if asks.len() >= REQUESTS_PER_POLL {
                 break;
             }
             let later = if self.first { None } else { self.later(now, buffer, timing) };
@@ -391,7 +395,7 @@ impl Recovery for DataTimer {
                 continue;
             }
             if !graced && !std::mem::replace(&mut due.graced, true) {
-                due.deadline = Some(now + GRACE);
+                due.deadline = Some(now + HOST_GRACE);
                 continue;
             }
             due.expired += 1;
@@ -404,9 +408,9 @@ impl Recovery for DataTimer {
             holes.holes(buffer, all, &mut |range| {
                 let len = range.end.min(timing.packets_per_buffer).saturating_sub(range.start);
                 let end = if len > left { range.start + left } else { range.end };
-                if asks.len() < ASKS_PER_POLL && end > range.start {
+                if asks.len() < REQUESTS_PER_POLL && end > range.start {
                     left = left.saturating_sub(len);
-                    asks.push(Ask { buffer, range: IndexRange { end, ..range } });
+                    asks.push(ResendRequest { buffer, range: IndexRange { end, ..range } });
                 }
             });
             if let Some(due) = self.due.get_mut(&buffer) {
@@ -418,10 +422,10 @@ impl Recovery for DataTimer {
                 due.waiting.get_or_insert(ControlSeq::default());
             }
         }
-        self.look_again();
+        self.update_soonest();
     }
 
-    fn next_look(&self) -> Option<Instant> {
+    fn next_poll(&self) -> Option<Instant> {
         self.soonest
     }
 

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::{ASKS_PER_POLL, Arrival, Ask, Holes, Recovery, Timing};
+use super::{Arrival, LossDetector, MissingRanges, REQUESTS_PER_POLL, ResendRequest, TimingInfo};
 use crate::time::{Instant, earliest};
 use crate::units::{BufferNumber, ControlSeq};
 use crate::wire::packet::IndexRange;
@@ -18,9 +18,9 @@ const FIRST_WINDOW: u32 = 4;
 /// The smallest window, as a fraction of the round trip.
 const SMALLEST_WINDOW: u32 = 16;
 /// The smallest window whatever the round trip: interrupts alone scatter packets this much.
-const FLOOR: Duration = Duration::from_millis(1);
+const MIN_WINDOW: Duration = Duration::from_millis(1);
 /// A packet overtaken by at most this many counts as late and not as lost.
-const FEW_PACKETS: u32 = 4;
+const REORDERED_PACKETS: u32 = 4;
 /// Packets of a first pass requested without proof of loss; as many more for each time before in a
 /// row. If the path only paused, or became longer, all of them arrive twice.
 const UNPROVEN_PACKETS: u32 = 64;
@@ -29,13 +29,13 @@ const ASSUMED_RTT: Duration = Duration::from_millis(200);
 
 /// Overtaken packets, which may only be late.
 #[derive(Clone, Copy, Debug)]
-struct Suspect {
-    ask: Ask,
+struct SuspectedLoss {
+    ask: ResendRequest,
     since: Instant,
 }
 
 /// A position in the sender's order.
-type Position = (BufferNumber, u32);
+type SendOrder = (BufferNumber, u32);
 
 /// Requests overtaken packets early, and others after too long a silence.
 #[derive(Debug, Default)]
@@ -45,18 +45,18 @@ pub struct GapDetector {
     /// Granted buffers whose GO is not acknowledged, in order of granting.
     granted: VecDeque<(ControlSeq, BufferNumber)>,
     /// Requests that are not acknowledged, in order.
-    waiting: VecDeque<(ControlSeq, Ask)>,
+    waiting: VecDeque<(ControlSeq, ResendRequest)>,
     /// Acknowledged requests by position, with the end of the range.
-    answered: BTreeMap<Position, u32>,
+    acknowledged: BTreeMap<SendOrder, u32>,
     /// Overtaken packets, oldest first.
-    suspects: VecDeque<Suspect>,
+    suspects: VecDeque<SuspectedLoss>,
     /// Current reordering window.
     window: Duration,
     /// Largest lateness since `lateness_from`.
     lateness: Duration,
     lateness_from: Instant,
     /// The last arrival or request; the idle timer runs from it.
-    stirred: Option<Instant>,
+    last_activity: Option<Instant>,
     quiet_expiries: u32,
     expiries: u64,
     rtt: Option<Duration>,
@@ -75,13 +75,14 @@ impl GapDetector {
     fn window(&self) -> Duration {
         let rtt = self.rtt.unwrap_or(ASSUMED_RTT);
         // On a slow path being overtaken by a few packets takes longer than a short round trip.
-        let few = self.per_packet.saturating_mul(FEW_PACKETS);
+        let few = self.per_packet.saturating_mul(REORDERED_PACKETS);
         let window = if self.window.is_zero() { rtt / FIRST_WINDOW } else { self.window };
-        window.clamp(FLOOR.max(rtt / SMALLEST_WINDOW).max(few), FLOOR.max(rtt).max(few * 4))
+        window
+            .clamp(MIN_WINDOW.max(rtt / SMALLEST_WINDOW).max(few), MIN_WINDOW.max(rtt).max(few * 4))
     }
 
     /// Time without arrival or request after which missing packets are requested without proof.
-    fn quiet_time(&self) -> Duration {
+    fn idle_time(&self) -> Duration {
         let rtt = self.rtt.unwrap_or(ASSUMED_RTT);
         let base = rtt + rtt / 4 + self.interval * 2 + Duration::from_millis(10);
         // If the control timer expired without an answer, the round trip has become longer.
@@ -91,22 +92,23 @@ impl GapDetector {
 
     fn suspect(&mut self, now: Instant, buffer: BufferNumber, range: IndexRange) {
         if range.start < range.end {
-            self.suspects.push_back(Suspect { ask: Ask { buffer, range }, since: now });
+            self.suspects
+                .push_back(SuspectedLoss { ask: ResendRequest { buffer, range }, since: now });
         }
     }
 
     /// The sender acknowledged every request up to `ack`.
-    fn answer(&mut self, ack: ControlSeq) {
+    fn acknowledge(&mut self, ack: ControlSeq) {
         while self.granted.pop_front_if(|(seq, _)| ack.reaches(*seq)).is_some() {}
         while let Some((_, ask)) = self.waiting.pop_front_if(|(seq, _)| ack.reaches(*seq)) {
-            let end = self.answered.entry((ask.buffer, ask.range.start)).or_default();
+            let end = self.acknowledged.entry((ask.buffer, ask.range.start)).or_default();
             *end = ask.range.end.max(*end);
         }
     }
 
     /// Every acknowledged request below `position` was sent before the packet that just arrived.
-    fn overtake(&mut self, now: Instant, position: Position) {
-        while let Some(entry) = self.answered.first_entry() {
+    fn overtake(&mut self, now: Instant, position: SendOrder) {
+        while let Some(entry) = self.acknowledged.first_entry() {
             let (buffer, start) = *entry.key();
             if (buffer, start) >= position {
                 return;
@@ -115,7 +117,7 @@ impl GapDetector {
             if buffer == position.0 && end > position.1 {
                 // The sender has come this far into the range; the rest is still due.
                 self.suspect(now, buffer, IndexRange { start, end: position.1 });
-                let rest = self.answered.entry((buffer, position.1)).or_default();
+                let rest = self.acknowledged.entry((buffer, position.1)).or_default();
                 *rest = end.max(*rest);
                 return;
             }
@@ -175,8 +177,8 @@ impl GapDetector {
     /// Nothing arrives although packets are missing: requests packets that may be lost without
     /// proof, of buffers of at `most` this many packets. A packet that the sender has not sent yet
     /// is not sent twice for this.
-    fn ask_in_silence(&mut self, now: Instant, most: u32) {
-        while let Some(((buffer, start), end)) = self.answered.pop_first() {
+    fn request_when_idle(&mut self, now: Instant, most: u32) {
+        while let Some(((buffer, start), end)) = self.acknowledged.pop_first() {
             self.suspect(now, buffer, IndexRange { start, end });
         }
         // From here on the request stands for the first pass, so that no hole is requested twice.
@@ -200,32 +202,32 @@ impl GapDetector {
     }
 }
 
-impl Recovery for GapDetector {
+impl LossDetector for GapDetector {
     fn on_granted(&mut self, now: Instant, buffer: BufferNumber, seq: ControlSeq) {
         self.fresh.insert(buffer, 0);
         self.granted.push_back((seq, buffer));
-        self.stirred.get_or_insert(now);
+        self.last_activity.get_or_insert(now);
     }
 
-    fn on_asked(&mut self, _: Instant, ask: Ask, seq: ControlSeq) {
+    fn on_requested(&mut self, _: Instant, ask: ResendRequest, seq: ControlSeq) {
         self.waiting.push_back((seq, ask));
     }
 
-    fn on_acknowledged(&mut self, now: Instant, ack: ControlSeq, timing: &Timing) {
-        self.answer(ack);
+    fn on_acknowledged(&mut self, now: Instant, ack: ControlSeq, timing: &TimingInfo) {
+        self.acknowledge(ack);
         self.rtt = timing.rtt;
         self.timeout = timing.timeout;
         self.interval = timing.burst.interval;
         self.per_packet = timing.burst.interval / timing.burst.packets.max(1);
-        self.stirred = Some(now);
+        self.last_activity = Some(now);
     }
 
-    fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &Timing) {
+    fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &TimingInfo) {
         self.rtt = timing.rtt;
         self.timeout = timing.timeout;
         self.interval = timing.burst.interval;
         self.per_packet = timing.burst.interval / timing.burst.packets.max(1);
-        self.stirred = Some(now);
+        self.last_activity = Some(now);
         self.quiet_expiries = 0;
         let index = arrival.index.0;
         self.first_passes_over(now, arrival.buffer);
@@ -240,13 +242,13 @@ impl Recovery for GapDetector {
             }
             _ => self.late(now, arrival),
         }
-        self.answer(arrival.ack);
+        self.acknowledge(arrival.ack);
         self.overtake(now, (arrival.buffer, index));
         self.decay(now);
     }
 
     fn expects(&self, buffer: BufferNumber, index: u32) -> bool {
-        self.answered.is_empty() && self.fresh.get(&buffer) == Some(&index)
+        self.acknowledged.is_empty() && self.fresh.get(&buffer) == Some(&index)
     }
 
     fn on_expected(&mut self, now: Instant, buffer: BufferNumber) {
@@ -257,7 +259,7 @@ impl Recovery for GapDetector {
     }
 
     fn on_drained(&mut self, now: Instant, ack: ControlSeq, through: BufferNumber) {
-        self.answer(ack);
+        self.acknowledge(ack);
         self.first_passes_over(now, through.next());
         self.overtake(now, (through.next(), 0));
     }
@@ -266,10 +268,10 @@ impl Recovery for GapDetector {
         self.fresh.remove(&buffer);
         self.waiting.retain(|(_, ask)| ask.buffer != buffer);
         self.suspects.retain(|suspect| suspect.ask.buffer != buffer);
-        let positions: Vec<Position> =
-            self.answered.range((buffer, 0)..=(buffer, u32::MAX)).map(|(at, _)| *at).collect();
+        let positions: Vec<SendOrder> =
+            self.acknowledged.range((buffer, 0)..=(buffer, u32::MAX)).map(|(at, _)| *at).collect();
         for position in positions {
-            self.answered.remove(&position);
+            self.acknowledged.remove(&position);
         }
     }
 
@@ -277,42 +279,48 @@ impl Recovery for GapDetector {
         self.fresh.remove(&buffer);
     }
 
-    fn poll(&mut self, now: Instant, holes: &dyn Holes, timing: &Timing, asks: &mut Vec<Ask>) {
+    fn poll(
+        &mut self,
+        now: Instant,
+        holes: &dyn MissingRanges,
+        timing: &TimingInfo,
+        asks: &mut Vec<ResendRequest>,
+    ) {
         self.timeout = timing.timeout;
-        let quiet = self.stirred.is_some_and(|at| at + self.quiet_time() <= now);
+        let quiet = self.last_activity.is_some_and(|at| at + self.idle_time() <= now);
         if quiet {
             self.quiet_expiries += 1;
             self.expiries += 1;
-            self.stirred = Some(now);
+            self.last_activity = Some(now);
             if self.waiting.is_empty() {
-                self.ask_in_silence(now.before(self.window()), timing.packets_per_buffer);
+                self.request_when_idle(now.before(self.window()), timing.packets_per_buffer);
             }
         }
         let window = self.window();
         while let Some(suspect) = self.suspects.pop_front_if(|s| s.since + window <= now) {
-            let Ask { buffer, range } = suspect.ask;
+            let ResendRequest { buffer, range } = suspect.ask;
             let mut left = None;
             holes.holes(buffer, range, &mut |range| {
-                if asks.len() < ASKS_PER_POLL {
-                    asks.push(Ask { buffer, range });
+                if asks.len() < REQUESTS_PER_POLL {
+                    asks.push(ResendRequest { buffer, range });
                 } else {
                     left.get_or_insert(range.start);
                 }
             });
             if let Some(start) = left {
-                let ask = Ask { buffer, range: IndexRange { start, ..range } };
-                self.suspects.push_front(Suspect { ask, ..suspect });
+                let ask = ResendRequest { buffer, range: IndexRange { start, ..range } };
+                self.suspects.push_front(SuspectedLoss { ask, ..suspect });
                 break;
             }
         }
     }
 
-    fn next_look(&self) -> Option<Instant> {
+    fn next_poll(&self) -> Option<Instant> {
         let window = self.window();
-        let busy = !self.answered.is_empty() || !self.fresh.is_empty();
+        let busy = !self.acknowledged.is_empty() || !self.fresh.is_empty();
         earliest([
             self.suspects.front().map(|s| s.since + window),
-            self.stirred.filter(|_| busy).map(|at| at + self.quiet_time()),
+            self.last_activity.filter(|_| busy).map(|at| at + self.idle_time()),
         ])
     }
 
@@ -329,7 +337,7 @@ mod tests {
 
     /// Every other packet is missing.
     struct Comb;
-    impl Holes for Comb {
+    impl MissingRanges for Comb {
         fn holes(&self, _: BufferNumber, range: IndexRange, each: &mut dyn FnMut(IndexRange)) {
             let odd = (range.start..range.end).filter(|i| i % 2 == 1);
             odd.for_each(|start| each(IndexRange { start, end: start + 1 }));
@@ -339,8 +347,8 @@ mod tests {
         }
     }
 
-    fn timing(timeout: Option<Duration>) -> Timing {
-        Timing {
+    fn timing(timeout: Option<Duration>) -> TimingInfo {
+        TimingInfo {
             rtt: Some(Duration::from_millis(40)),
             timeout,
             burst: Burst { packets: 8, interval: Duration::from_millis(1) },
@@ -352,7 +360,7 @@ mod tests {
 
     /// All of a range is missing.
     struct All;
-    impl Holes for All {
+    impl MissingRanges for All {
         fn holes(&self, _: BufferNumber, range: IndexRange, each: &mut dyn FnMut(IndexRange)) {
             each(range);
         }
@@ -364,7 +372,7 @@ mod tests {
     /// On a path that became longer the detector waits for the timer, and requests few packets;
     /// with a queue on the reverse path it does neither.
     #[test]
-    fn silence_on_a_full_way_back_asks_for_all_at_once() {
+    fn idle_time_with_a_reverse_path_queue_requests_all_at_once() {
         let asked_in_silence = |timeout| {
             let (mut gaps, timing) = (GapDetector::new(), timing(timeout));
             let arrival = Arrival {
@@ -382,7 +390,7 @@ mod tests {
             }
             let mut asks = Vec::new();
             while asks.is_empty() {
-                let now = gaps.next_look().unwrap();
+                let now = gaps.next_poll().unwrap();
                 gaps.poll(now, &All, &timing, &mut asks);
                 if let Some(ask) = asks.first() {
                     return (now, ask.range);
@@ -400,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn more_holes_than_one_poll_asks_for_are_asked_for_by_the_next() {
+    fn holes_beyond_one_poll_are_requested_by_the_next() {
         let timing = timing(Some(Duration::ZERO));
         let mut gaps = GapDetector::new();
         let arrival = Arrival {
@@ -412,12 +420,12 @@ mod tests {
         };
         gaps.on_granted(Instant::EPOCH, BufferNumber(1), ControlSeq(1));
         gaps.on_arrival(Instant::EPOCH, &arrival, &timing);
-        let now = gaps.next_look().unwrap();
+        let now = gaps.next_poll().unwrap();
         let mut starts = Vec::new();
-        while gaps.next_look().is_some_and(|at| at <= now) {
+        while gaps.next_poll().is_some_and(|at| at <= now) {
             let mut asks = Vec::new();
             gaps.poll(now, &Comb, &timing, &mut asks);
-            assert!((1..=ASKS_PER_POLL).contains(&asks.len()));
+            assert!((1..=REQUESTS_PER_POLL).contains(&asks.len()));
             starts.extend(asks.iter().map(|ask| ask.range.start));
         }
         assert!(starts.iter().copied().eq((1..10_000).step_by(2)));

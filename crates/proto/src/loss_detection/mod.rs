@@ -20,7 +20,7 @@ use crate::wire::Wire;
 use crate::wire::packet::{Burst, IndexRange};
 
 /// Requests appended in one poll; the rest wait for the next.
-pub(crate) const ASKS_PER_POLL: usize = 1024;
+pub(crate) const REQUESTS_PER_POLL: usize = 1024;
 
 /// A packet of data that arrived and was new.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ pub struct Arrival {
 
 /// Times and burst values that the receiving machine knows.
 #[derive(Clone, Copy, Debug)]
-pub struct Timing {
+pub struct TimingInfo {
     /// Smoothed round trip time, if one was measured.
     pub rtt: Option<Duration>,
     /// The control timer with its back-off: a round trip may take as long. `None` where the sender
@@ -56,7 +56,7 @@ pub struct Timing {
 }
 
 /// The missing packets as the receiving machine knows them.
-pub trait Holes {
+pub trait MissingRanges {
     /// The holes of `buffer` within `range`, ascending, each handed to `each`. The packets past
     /// the known end are holes too while the end is unknown: as one range ending in `u32::MAX`
     /// if `range` reaches that far. Nothing for a buffer that is complete or was never granted.
@@ -67,7 +67,7 @@ pub trait Holes {
 
 /// A request for packets of one buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct ResendRequest {
     /// The buffer.
     pub buffer: BufferNumber,
     /// The packets; an end of `u32::MAX` means the end of the buffer.
@@ -76,7 +76,7 @@ pub struct Ask {
 
 /// The loss detector of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecoveryLaw {
+pub enum LossDetection {
     /// RFC 998's data timers ([`data_timer`]).
     DataTimers,
     /// The same as on the hosts of RFC 1030: they run from a buffer's first packet, whatever
@@ -86,7 +86,7 @@ pub enum RecoveryLaw {
     EarlyGaps,
 }
 
-impl RecoveryLaw {
+impl LossDetection {
     /// The default on `wire`.
     pub const fn of(wire: Wire) -> Self {
         match wire {
@@ -97,24 +97,24 @@ impl RecoveryLaw {
 }
 
 /// Builds the detector that `law` names.
-pub(crate) fn build(law: RecoveryLaw) -> Box<dyn Recovery> {
+pub(crate) fn build(law: LossDetection) -> Box<dyn LossDetector> {
     match law {
-        RecoveryLaw::DataTimers => Box::new(DataTimer::new()),
-        RecoveryLaw::FirstDataTimers => Box::new(DataTimer::first()),
-        RecoveryLaw::EarlyGaps => Box::new(GapDetector::new()),
+        LossDetection::DataTimers => Box::new(DataTimer::new()),
+        LossDetection::FirstDataTimers => Box::new(DataTimer::first()),
+        LossDetection::EarlyGaps => Box::new(GapDetector::new()),
     }
 }
 
 /// A loss detector.
-pub trait Recovery: Debug + Send {
+pub trait LossDetector: Debug + Send {
     /// GO for `buffer` was put in the FIFO under `seq`.
     fn on_granted(&mut self, now: Instant, buffer: BufferNumber, seq: ControlSeq);
     /// RESEND for `ask` was put in the FIFO under `seq`.
-    fn on_asked(&mut self, now: Instant, ask: Ask, seq: ControlSeq);
+    fn on_requested(&mut self, now: Instant, ask: ResendRequest, seq: ControlSeq);
     /// The sender acknowledged every control message up to `ack`.
-    fn on_acknowledged(&mut self, now: Instant, ack: ControlSeq, timing: &Timing);
+    fn on_acknowledged(&mut self, now: Instant, ack: ControlSeq, timing: &TimingInfo);
     /// A missing packet arrived.
-    fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &Timing);
+    fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &TimingInfo);
     /// A duplicate arrived.
     fn on_duplicate(&mut self, _now: Instant) {}
     /// Whether packet `index` of `buffer` is the only one due next, so that its arrival changes
@@ -122,8 +122,8 @@ pub trait Recovery: Debug + Send {
     fn expects(&self, _buffer: BufferNumber, _index: u32) -> bool {
         false
     }
-    /// The packet arrived that [`Recovery::expects`] was asked about, at the moment of that
-    /// question; or the one behind it, and so on.
+    /// The packet that [`LossDetector::expects`] confirmed has arrived, at the same moment; or the
+    /// one behind it, and so on.
     fn on_expected(&mut self, _now: Instant, _buffer: BufferNumber) {}
     /// The sender reported that it has nothing left to send: of buffers up to `through` it has sent
     /// all that messages up to `ack` ask for.
@@ -132,11 +132,17 @@ pub trait Recovery: Debug + Send {
     fn on_renewed(&mut self, buffer: BufferNumber);
     /// `buffer` is complete.
     fn on_complete(&mut self, buffer: BufferNumber);
-    /// Appends what is to be asked for again now, at most 1,024 ranges to an empty list; if there
-    /// is more, [`Recovery::next_look`] is due at once.
-    fn poll(&mut self, now: Instant, holes: &dyn Holes, timing: &Timing, asks: &mut Vec<Ask>);
-    /// When to call [`Recovery::poll`] next even if nothing arrives.
-    fn next_look(&self) -> Option<Instant>;
+    /// Appends the ranges to request again now, at most 1,024 to an empty list; if there are more,
+    /// [`LossDetector::next_poll`] is due at once.
+    fn poll(
+        &mut self,
+        now: Instant,
+        holes: &dyn MissingRanges,
+        timing: &TimingInfo,
+        asks: &mut Vec<ResendRequest>,
+    );
+    /// When to call [`LossDetector::poll`] next if nothing arrives.
+    fn next_poll(&self) -> Option<Instant>;
     /// How often a timer of the detector expired with packets missing (RFC 1030's data timeouts).
     fn expiries(&self) -> u64;
 }

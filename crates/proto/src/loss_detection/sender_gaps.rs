@@ -13,16 +13,16 @@ const FORGOTTEN: Duration = Duration::from_secs(20);
 
 /// The longest recent gap beyond the burst intervals.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Silences {
+pub(super) struct SenderGaps {
     newest: Duration,
     before: Duration,
     since: Instant,
 }
 
-impl Silences {
+impl SenderGaps {
     /// A packet arrived. If for long none shows a gap, as where all of them were requested, old
     /// gaps expire: a timer lengthened by one would stay long.
-    pub(super) fn forget(&mut self, now: Instant) {
+    pub(super) fn expire(&mut self, now: Instant) {
         if now.since(self.since) > FORGOTTEN {
             *self = Self { since: now, ..Self::default() };
         }
@@ -63,21 +63,21 @@ mod tests {
     #[test]
     fn only_what_exceeds_the_burst_intervals_counts_and_not_for_ever() {
         let burst = Burst { packets: 5, interval: Duration::from_millis(10) };
-        let mut silences = Silences::default();
-        silences.on_arrival((ms(0), 0), (ms(10), 1), burst);
-        silences.on_arrival((ms(10), 1), (ms(30), 8), burst);
-        assert_eq!(silences.longest(), Duration::ZERO);
-        silences.on_arrival((ms(30), 8), (ms(70), 9), burst);
-        assert_eq!(silences.longest(), Duration::from_millis(30));
-        silences.on_arrival((ms(70), 9), (ms(1000), 3), burst);
-        silences.on_arrival((ms(5990), 1), (ms(6000), 2), burst);
-        assert_eq!(silences.longest(), Duration::from_millis(30));
-        silences.on_arrival((ms(11_990), 1), (ms(12_000), 2), burst);
-        assert_eq!(silences.longest(), Duration::ZERO);
-        silences.on_arrival((ms(12_000), 2), (ms(12_050), 3), burst);
-        silences.forget(ms(31_900));
-        assert_eq!(silences.longest(), Duration::from_millis(40));
-        silences.forget(ms(32_100));
-        assert_eq!(silences.longest(), Duration::ZERO, "though nothing tells of any");
+        let mut gaps = SenderGaps::default();
+        gaps.on_arrival((ms(0), 0), (ms(10), 1), burst);
+        gaps.on_arrival((ms(10), 1), (ms(30), 8), burst);
+        assert_eq!(gaps.longest(), Duration::ZERO);
+        gaps.on_arrival((ms(30), 8), (ms(70), 9), burst);
+        assert_eq!(gaps.longest(), Duration::from_millis(30));
+        gaps.on_arrival((ms(70), 9), (ms(1000), 3), burst);
+        gaps.on_arrival((ms(5990), 1), (ms(6000), 2), burst);
+        assert_eq!(gaps.longest(), Duration::from_millis(30));
+        gaps.on_arrival((ms(11_990), 1), (ms(12_000), 2), burst);
+        assert_eq!(gaps.longest(), Duration::ZERO);
+        gaps.on_arrival((ms(12_000), 2), (ms(12_050), 3), burst);
+        gaps.expire(ms(31_900));
+        assert_eq!(gaps.longest(), Duration::from_millis(40));
+        gaps.expire(ms(32_100));
+        assert_eq!(gaps.longest(), Duration::ZERO, "although no newer one is known");
     }
 }

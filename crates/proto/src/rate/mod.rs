@@ -37,7 +37,7 @@ use background::Background;
 use controller::{Controller, ExcuseRecord, TestRecord, WindowChange};
 use fixed::Fixed;
 
-use crate::config::{Config, Pace, Policy, Told, Wire};
+use crate::config::{Config, FixedRate, FixedRateSpec, Policy, Wire};
 use crate::negotiated::Negotiated;
 use crate::pmtud::ETHERNET_BYTES;
 use crate::stats::{Learned, Remembered};
@@ -251,26 +251,26 @@ const AGGRESSIVE_WEIGHT: u32 = 4;
 
 /// The law of `policy`, for a connection with IP packets of `overhead` bytes more than datagrams.
 pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> Law {
-    let packet = match negotiated.rules.sizes {
+    let packet = match negotiated.profile.discovers_mtu {
         true => negotiated.burst_bytes + overhead,
         false => negotiated.mean_packet_bytes(overhead),
     };
     let ceiling = match policy {
         Policy::Fixed(_) => return fixed(negotiated.burst, negotiated, packet),
-        Policy::Background { ceiling } if negotiated.rules.reports => {
+        Policy::Background { ceiling } if negotiated.profile.reports => {
             let law = Background::new(packet, negotiated.rtt, ceiling).within(negotiated.burst);
             return Law { control: Box::new(law), learns: true, ways: Ways::OURS };
         }
-        Policy::Cubic { ceiling } if negotiated.rules.reports => {
+        Policy::Cubic { ceiling } if negotiated.profile.reports => {
             let law = Controller::new(packet, negotiated.rtt, ceiling).within(negotiated.burst);
             return Law { control: Box::new(law), learns: true, ways: Ways::OURS };
         }
-        Policy::Fair { ceiling } if negotiated.rules.reports && !has_long_path(negotiated) => {
+        Policy::Fair { ceiling } if negotiated.profile.reports && !has_long_path(negotiated) => {
             let law = Controller::new(packet, negotiated.rtt, ceiling).tolerant();
             let control = Box::new(law.within(negotiated.burst));
             return Law { control, learns: true, ways: Ways::OURS };
         }
-        Policy::Aggressive { ceiling } if negotiated.rules.reports => {
+        Policy::Aggressive { ceiling } if negotiated.profile.reports => {
             let law = Controller::new(packet, negotiated.rtt, ceiling).tolerant();
             let law = law.weighted(AGGRESSIVE_WEIGHT).within(negotiated.burst);
             return Law { control: Box::new(law), learns: true, ways: Ways::OURS };
@@ -280,7 +280,7 @@ pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> L
         | Policy::Aggressive { ceiling }
         | Policy::Cubic { ceiling } => ceiling,
         // Its law is built elsewhere; here it is one that finds the rate, below that ceiling.
-        Policy::Recreated(recreation) => recreation.rate,
+        Policy::Emulated(recreation) => recreation.rate,
     };
     // What is only a bound would make doubling slow, unless it is long.
     let bound = negotiated.longest_rtt.filter(|rtt| is_long(*rtt));
@@ -289,7 +289,7 @@ pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> L
     if keeps_to_the_letter(negotiated) {
         adaptive = adaptive.to_the_letter(negotiated.burst);
     }
-    if !negotiated.rules.reports {
+    if !negotiated.profile.reports {
         let packets = u64::from(negotiated.geometry.max_packets());
         adaptive = adaptive.told_by_buffers(packets * u64::from(packet));
     }
@@ -298,8 +298,8 @@ pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> L
 
 fn fixed(burst: Burst, negotiated: &Negotiated, packet: u32) -> Law {
     let fixed = Fixed::new(burst, packet);
-    let fixed = if negotiated.rules.sizes { fixed.of_bytes() } else { fixed };
-    let fixed = if negotiated.rules.reports { fixed.with_breaker() } else { fixed };
+    let fixed = if negotiated.profile.discovers_mtu { fixed.of_bytes() } else { fixed };
+    let fixed = if negotiated.profile.reports { fixed.with_breaker() } else { fixed };
     Law { control: Box::new(fixed), learns: false, ways: Ways::OURS }
 }
 
@@ -308,10 +308,10 @@ fn fixed(burst: Burst, negotiated: &Negotiated, packet: u32) -> Law {
 pub(crate) fn build_anew(policy: Policy, negotiated: &Negotiated, overhead: u32) -> Law {
     let packet = negotiated.burst_bytes + overhead;
     match policy {
-        Policy::Fixed(Pace(told)) => {
+        Policy::Fixed(FixedRate(told)) => {
             let own = match told {
-                Told::Bursts(burst) => burst,
-                Told::Rate(rate) => burst_for(rate, packet),
+                FixedRateSpec::Bursts(burst) => burst,
+                FixedRateSpec::Rate(rate) => burst_for(rate, packet),
             };
             fixed(negotiated.burst.slower(own), negotiated, packet)
         }
@@ -335,7 +335,7 @@ fn has_long_path(negotiated: &Negotiated) -> bool {
 /// path for trains what is announced is a round trip old by the time it holds, and a network that
 /// is overrun by a twentieth meanwhile may not recover: there the law's own values hold at once.
 pub(crate) fn keeps_to_the_letter(negotiated: &Negotiated) -> bool {
-    negotiated.rules.to_the_letter && !negotiated.longest_rtt.is_some_and(is_long)
+    negotiated.profile.strict_bursts && !negotiated.longest_rtt.is_some_and(is_long)
 }
 
 /// About this long is a burst: long enough that a loop which wakes late keeps up, short enough
@@ -374,9 +374,11 @@ pub fn counted_bytes(wire: Wire, datagram_bytes: u32) -> u32 {
 pub fn proposed_burst(config: &Config) -> Burst {
     let packet_bytes = counted_bytes(config.wire, config.datagram_bytes) + config.overhead_bytes;
     match (config.policy, config.wire) {
-        (Policy::Fixed(Pace(Told::Bursts(burst))), _) => burst,
-        (Policy::Fixed(Pace(Told::Rate(rate))), Wire::Sealed) => burst_for(rate, packet_bytes),
-        (Policy::Fixed(Pace(Told::Rate(rate))), Wire::Rfc998) => {
+        (Policy::Fixed(FixedRate(FixedRateSpec::Bursts(burst))), _) => burst,
+        (Policy::Fixed(FixedRate(FixedRateSpec::Rate(rate))), Wire::Sealed) => {
+            burst_for(rate, packet_bytes)
+        }
+        (Policy::Fixed(FixedRate(FixedRateSpec::Rate(rate))), Wire::Rfc998) => {
             burst_in_millis(rate, packet_bytes)
         }
         _ => config.burst,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::buffer::{Buffer, Geometry};
-use crate::fec::Block;
+use crate::fec::FecBlock;
 use crate::receiver::states::{BufferState, BufferStep};
 use crate::units::{ControlSeq, PacketIndex};
 use crate::wire::packet::{IndexRange, RepairHeader};
@@ -20,10 +20,10 @@ pub(crate) struct Assembly {
     /// The geometry and generation before, if the sender may still use them.
     former: Option<(Geometry, u8)>,
     /// A packet or a repair packet of this generation came, so the sender uses it.
-    settled: bool,
+    generation_fixed: bool,
     state: BufferState,
     /// The newest GO or RESEND for it.
-    said: ControlSeq,
+    last_request: ControlSeq,
     /// One bit per packet.
     have: Vec<u64>,
     received: u32,
@@ -32,26 +32,26 @@ pub(crate) struct Assembly {
     len: usize,
     /// One more than the highest index received.
     top: u32,
-    held: Option<Box<Held>>,
+    held: Option<Box<StoredSymbols>>,
     /// A packet of it came, of any generation.
-    came: bool,
+    any_arrived: bool,
     /// The number of requests up to the unknown end for packets that had been sent, and the sum of
     /// their first indexes.
-    open_asks: (u64, u64),
+    open_requests: (u64, u64),
 }
 
 /// Repair packets of an incomplete buffer, too few to restore it.
 #[derive(Debug)]
-struct Held {
-    block: Block,
+struct StoredSymbols {
+    block: FecBlock,
     symbols: BTreeMap<u32, Box<[u8]>>,
 }
 
 /// The use of a repair packet.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Symbol {
+pub(crate) enum SymbolUse {
     /// It can replace a missing packet.
-    Wanted(Block),
+    Wanted(FecBlock),
     /// It has arrived already.
     Present,
     /// None: it contradicts what is known of the buffer.
@@ -60,7 +60,7 @@ pub(crate) enum Symbol {
 
 /// The position of a packet's data.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Placement {
     /// This range, and they are missing.
     Missing(Range<usize>),
     /// They have arrived already.
@@ -78,17 +78,17 @@ impl Assembly {
             generation,
             renewals: generation,
             former: None,
-            settled: false,
+            generation_fixed: false,
             state: BufferState::AckWait,
-            said: ControlSeq::default(),
+            last_request: ControlSeq::default(),
             have: vec![0; words],
             received: 0,
             total: None,
             len: 0,
             top: 0,
             held: None,
-            came: false,
-            open_asks: (0, 0),
+            any_arrived: false,
+            open_requests: (0, 0),
         }
     }
 
@@ -107,9 +107,9 @@ impl Assembly {
         let others = self.received as usize - usize::from(self.total.is_some());
         let void = others * self.geometry.packet_bytes as usize + last;
         let buffer = std::mem::replace(&mut self.buffer, Buffer::new(0));
-        let came = self.came;
+        let came = self.any_arrived;
         *self = Self::new(buffer, geometry, self.renewals.wrapping_add(1));
-        (self.former, self.came) = (former, came);
+        (self.former, self.any_arrived) = (former, came);
         void
     }
 
@@ -122,7 +122,7 @@ impl Assembly {
     /// ones are worth a GO. A sender that has begun it stays with the small ones.
     pub(crate) fn is_small(&self, packet_bytes: u32) -> bool {
         let own = self.geometry.packet_bytes;
-        !self.settled && self.former.is_none() && own < packet_bytes - packet_bytes / 16
+        !self.generation_fixed && self.former.is_none() && own < packet_bytes - packet_bytes / 16
     }
 
     /// Its geometry in `generation`, if that is valid.
@@ -135,8 +135,8 @@ impl Assembly {
     }
 
     /// Its first packet or repair packet came: only this generation is valid from now on.
-    pub(crate) fn settle(&mut self, generation: u8) {
-        self.settled = true;
+    pub(crate) fn fix_generation(&mut self, generation: u8) {
+        self.generation_fixed = true;
         if let Some((geometry, former)) = self.former.take()
             && generation == former
         {
@@ -153,18 +153,24 @@ impl Assembly {
         index: PacketIndex,
         len: usize,
         last: bool,
-    ) -> Option<Place> {
+    ) -> Option<Placement> {
         let geometry = self.cut_in(generation)?;
         Some(self.place_in(geometry, index, len, last))
     }
 
-    fn place_in(&self, geometry: Geometry, index: PacketIndex, len: usize, last: bool) -> Place {
+    fn place_in(
+        &self,
+        geometry: Geometry,
+        index: PacketIndex,
+        len: usize,
+        last: bool,
+    ) -> Placement {
         let limit = self.total.unwrap_or(geometry.max_packets());
         if index.0 >= limit {
-            return Place::Nowhere;
+            return Placement::Nowhere;
         }
         if self.has(index.0) {
-            return Place::Present;
+            return Placement::Present;
         }
         let whole = geometry.packet_bytes as usize;
         let start = index.0 as usize * whole;
@@ -175,7 +181,7 @@ impl Assembly {
             (false, None) => len == whole,
             (false, Some(total)) => index.0 + 1 < total && len == whole,
         };
-        if fits && proper { Place::Missing(start..start + len) } else { Place::Nowhere }
+        if fits && proper { Placement::Missing(start..start + len) } else { Placement::Nowhere }
     }
 
     /// The memory at `place`.
@@ -185,13 +191,13 @@ impl Assembly {
 
     /// A GO or RESEND for it went into the FIFO under `seq`.
     pub(crate) fn asked(&mut self, seq: ControlSeq) {
-        self.said = seq;
+        self.last_request = seq;
         self.state = self.state.after(BufferStep::Asked, self.has_begun());
     }
 
     /// The sender has the message `seq`, which was about this buffer.
     pub(crate) fn acknowledged(&mut self, seq: ControlSeq) {
-        if seq == self.said {
+        if seq == self.last_request {
             self.state = self.state.after(BufferStep::Acknowledged, self.has_begun());
         }
     }
@@ -207,7 +213,7 @@ impl Assembly {
         if let Some(word) = self.have.get_mut(index.0 as usize / 64) {
             *word |= 1 << (index.0 % 64);
             self.received += 1;
-            self.came = true;
+            self.any_arrived = true;
             self.top = self.top.max(index.0 + 1);
         }
         if last {
@@ -220,29 +226,29 @@ impl Assembly {
     }
 
     /// The use of a repair packet of `len` bytes; `None` if its generation is not valid.
-    pub(crate) fn judge(&self, header: &RepairHeader, len: usize) -> Option<Symbol> {
+    pub(crate) fn symbol_use(&self, header: &RepairHeader, len: usize) -> Option<SymbolUse> {
         let geometry = self.cut_in(header.generation)?;
-        let Some(block) = Block::new(geometry, header.image_bytes) else {
-            return Some(Symbol::Nowhere);
+        let Some(block) = FecBlock::new(geometry, header.image_bytes) else {
+            return Some(SymbolUse::Nowhere);
         };
         let proper = header.index < block.width() && len == block.symbol_bytes();
         let held = self.held.as_ref();
         if !proper || !self.agrees(&block) || held.is_some_and(|held| held.block != block) {
-            return Some(Symbol::Nowhere);
+            return Some(SymbolUse::Nowhere);
         }
         let present = held.is_some_and(|held| held.symbols.contains_key(&header.index));
-        Some(if present { Symbol::Present } else { Symbol::Wanted(block) })
+        Some(if present { SymbolUse::Present } else { SymbolUse::Wanted(block) })
     }
 
     /// Whether `block` fits what is known of the buffer.
-    fn agrees(&self, block: &Block) -> bool {
+    fn agrees(&self, block: &FecBlock) -> bool {
         let known = (block.packets(), block.image_bytes() as usize);
         self.top <= known.0 && self.total.is_none_or(|total| (total, self.len) == known)
     }
 
     /// Stores a wanted symbol.
-    pub(crate) fn hold(&mut self, block: Block, index: u32, symbol: &[u8]) {
-        let new = || Box::new(Held { block, symbols: BTreeMap::new() });
+    pub(crate) fn hold(&mut self, block: FecBlock, index: u32, symbol: &[u8]) {
+        let new = || Box::new(StoredSymbols { block, symbols: BTreeMap::new() });
         self.held.get_or_insert_with(new).symbols.insert(index, symbol.into());
     }
 
@@ -296,25 +302,25 @@ impl Assembly {
 
     /// A duplicate, or a packet of an old generation came.
     pub(super) fn on_void(&mut self) {
-        self.came = true;
+        self.any_arrived = true;
     }
 
     /// All packets from `start` on were requested, up to the unknown end.
-    pub(super) fn on_open_ask(&mut self, start: u32) {
-        self.open_asks.0 += 1;
-        self.open_asks.1 += u64::from(start);
+    pub(super) fn on_open_request(&mut self, start: u32) {
+        self.open_requests.0 += 1;
+        self.open_requests.1 += u64::from(start);
     }
 
     /// Packets of such requests, now that the end is known.
     pub(super) fn asked_to_its_end(&self) -> u64 {
-        let (asks, starts) = self.open_asks;
+        let (asks, starts) = self.open_requests;
         let packets = u64::from(self.total.unwrap_or(self.received));
         (asks * packets).saturating_sub(starts)
     }
 
     /// Whether its sender has it, since a packet of any generation came.
     pub(super) fn is_supplied(&self) -> bool {
-        self.came
+        self.any_arrived
     }
 
     /// Whether its last packet is here.
@@ -404,40 +410,40 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_have_no_place() {
+    fn contradicting_packets_have_no_position() {
         let mut a = assembly(20);
-        assert_eq!(a.place(0, PacketIndex(3), 9, false), Some(Place::Nowhere));
-        assert_eq!(a.place(0, PacketIndex(20), 10, false), Some(Place::Nowhere));
-        assert_eq!(a.place(0, PacketIndex(3), 10, false), Some(Place::Missing(30..40)));
+        assert_eq!(a.place(0, PacketIndex(3), 9, false), Some(Placement::Nowhere));
+        assert_eq!(a.place(0, PacketIndex(20), 10, false), Some(Placement::Nowhere));
+        assert_eq!(a.place(0, PacketIndex(3), 10, false), Some(Placement::Missing(30..40)));
         a.mark(PacketIndex(5), 10, false);
         assert_eq!(
             a.place(0, PacketIndex(4), 3, true),
-            Some(Place::Nowhere),
+            Some(Placement::Nowhere),
             "the end lies before what is here"
         );
         a.mark(PacketIndex(9), 3, true);
-        assert_eq!(a.place(0, PacketIndex(10), 10, false), Some(Place::Nowhere));
-        assert_eq!(a.place(0, PacketIndex(8), 3, true), Some(Place::Nowhere));
-        assert_eq!(a.place(0, PacketIndex(9), 3, true), Some(Place::Present));
+        assert_eq!(a.place(0, PacketIndex(10), 10, false), Some(Placement::Nowhere));
+        assert_eq!(a.place(0, PacketIndex(8), 3, true), Some(Placement::Nowhere));
+        assert_eq!(a.place(0, PacketIndex(9), 3, true), Some(Placement::Present));
     }
 
     #[test]
-    fn a_buffer_of_which_a_repair_packet_came_has_begun() {
+    fn a_repair_packet_fixes_the_generation() {
         let cut = |packet_bytes| Geometry { buffer_bytes: 200, packet_bytes };
         let mut a = Assembly::new(Buffer::new(200), cut(10), 0);
         assert!(a.is_small(20));
         a.renew(cut(20));
         assert!(!a.is_small(20) && a.generation() == 1);
         // The sender stays with the generation in which it has begun, and a third is not granted.
-        let block = Block::new(cut(10), 200).expect("it can be repaired");
-        a.settle(0);
+        let block = FecBlock::new(cut(10), 200).expect("it can be repaired");
+        a.fix_generation(0);
         a.hold(block, 0, &[0; 10]);
         assert!(!a.is_small(20) && a.generation() == 0);
     }
 
     proptest! {
         #[test]
-        fn holes_are_what_is_not_there(
+        fn holes_are_the_missing_packets(
             present in proptest::collection::btree_set(0u32..150, 0..150),
         ) {
             let mut a = assembly(151);

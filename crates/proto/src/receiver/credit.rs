@@ -12,12 +12,12 @@ use super::Receiver;
 use crate::units::Rate;
 
 /// The fastest path that grants do not slow down: 40 Gbit/s, more than a core can handle.
-const FASTEST: Rate = Rate::from_bytes_per_second(5_000_000_000);
+const FASTEST_PATH: Rate = Rate::from_bytes_per_second(5_000_000_000);
 /// Bytes granted at once before the round trip is known: 130 ms at 1 Gbit/s.
 const UNKNOWN_BYTES: u64 = 16 << 20;
 /// Buffers that are always granted: one that is arriving, one in flight, and one whose GO is in
 /// flight.
-const LEAST: u32 = 3;
+const MIN_BUFFERS: u32 = 3;
 
 impl Receiver {
     /// How many buffers may be granted and not full.
@@ -25,7 +25,7 @@ impl Receiver {
         most_outstanding(
             self.negotiated.max_outstanding,
             self.negotiated.socket_bytes,
-            self.rtt.smallest().filter(|_| !self.greets),
+            self.rtt.smallest().filter(|_| !self.early_control),
             self.negotiated.geometry.buffer_bytes,
         )
     }
@@ -45,10 +45,10 @@ fn most_outstanding(
     let Some(socket) = socket_bytes else { return agreed };
     let bytes = match rtt {
         None => UNKNOWN_BYTES,
-        Some(rtt) => u64::from(socket).saturating_add(FASTEST.bytes_in(rtt)),
+        Some(rtt) => u64::from(socket).saturating_add(FASTEST_PATH.bytes_in(rtt)),
     };
     let buffers = u32::try_from(bytes / u64::from(buffer_bytes.max(1))).unwrap_or(u32::MAX);
-    buffers.max(LEAST).min(agreed)
+    buffers.max(MIN_BUFFERS).min(agreed)
 }
 
 #[cfg(test)]
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_path_gets_what_the_socket_holds_and_a_long_one_everything() {
+    fn grants_are_limited_to_the_socket_buffer_on_a_short_path_only() {
         let most = |socket, rtt: Option<u64>, buffer| {
             most_outstanding(64, socket, rtt.map(Duration::from_micros), buffer)
         };

@@ -4,12 +4,12 @@
 //! (`docs/protocol.md §5.6`). Repair packets are handled in `fec.rs`.
 
 use super::Receiver;
-use super::assembly::Place;
-use crate::api::{Event, Reception};
-use crate::codec::Link;
+use super::assembly::Placement;
+use crate::api::{Event, RecvMeta};
+use crate::codec::Codec;
 use crate::emulated;
 use crate::loss_detection::Arrival;
-use crate::negotiated::Taken;
+use crate::negotiated::PacketOutcome;
 use crate::time::Instant;
 use crate::trace::Stage;
 use crate::units::{BufferNumber, PacketIndex};
@@ -22,55 +22,55 @@ impl Receiver {
         now: Instant,
         header: &DataHeader,
         raw: &[u8],
-        reception: Reception,
-        link: &mut Link,
-    ) -> Taken {
-        let len = link.data_len(raw);
+        reception: RecvMeta,
+        codec: &mut Codec,
+    ) -> PacketOutcome {
+        let len = codec.data_len(raw);
         let (range, fault) = self.locate(header, len);
         let opened =
             match range.clone().and_then(|r| Some((r, self.assemblies.get_mut(&header.buffer)?))) {
-                Some((range, assembly)) => link.open_data(raw, assembly.slot(range)),
+                Some((range, assembly)) => codec.open_data(raw, assembly.slot(range)),
                 None => {
                     // A duplicate, or a violation: it counts only if it is authentic.
                     self.scratch.resize(len, 0);
-                    link.open_data(raw, &mut self.scratch)
+                    codec.open_data(raw, &mut self.scratch)
                 }
             };
         if !opened {
-            return Taken::Dropped;
+            return PacketOutcome::Dropped;
         }
         self.on_authentic(now, header.number, (raw.len(), raw.len()), reception);
-        if self.law.is_none() {
+        if self.emulated.is_none() {
             self.follow(now, header.law);
         }
         self.on_ack(now, header.ack);
         match (range, fault) {
             (Some(_), _) => {
                 self.on_new(now, header, len);
-                self.predict(now, header, len, link);
+                self.predict(now, header, len, codec);
             }
-            (None, Some(fault)) => return Taken::Violation(fault),
+            (None, Some(fault)) => return PacketOutcome::Violation(fault),
             (None, None) => {
                 self.stats.data_packets_duplicate += 1;
                 if let Some(assembly) = self.assemblies.get_mut(&header.buffer) {
                     assembly.on_void();
                 }
-                self.recovery.on_duplicate(now);
+                self.loss_detector.on_duplicate(now);
             }
         }
-        Taken::Authentic
+        PacketOutcome::Authentic
     }
 
     /// The sender emulates another protocol, whose loss detection replaces ours: ours depends on an
     /// order of sending that it may not keep (`docs/protocol.md §6.8`).
     fn follow(&mut self, now: Instant, law: u8) {
-        self.law = Some(law);
+        self.emulated = Some(law);
         let packets = self.negotiated.geometry.max_packets();
         let Some(mut recovery) = emulated::recovery(law, packets) else { return };
         for number in self.assemblies.keys() {
             recovery.on_granted(now, *number, self.fifo.acknowledged());
         }
-        self.recovery = recovery;
+        self.loss_detector = recovery;
     }
 
     /// The range of the data of `header` in its buffer; or none, for a duplicate, or with the
@@ -85,9 +85,9 @@ impl Receiver {
             return (None, (!granted).then_some("data without GO"));
         };
         match assembly.place(header.generation, header.index, len, header.last_of_buffer) {
-            Some(Place::Missing(range)) => (Some(range), None),
-            Some(Place::Present) | None => (None, None),
-            Some(Place::Nowhere) => (None, Some("a packet outside its buffer")),
+            Some(Placement::Missing(range)) => (Some(range), None),
+            Some(Placement::Present) | None => (None, None),
+            Some(Placement::Nowhere) => (None, Some("a packet outside its buffer")),
         }
     }
 
@@ -95,19 +95,19 @@ impl Receiver {
         let number = header.buffer;
         let Some(assembly) = self.assemblies.get_mut(&number) else { return };
         let begins = !assembly.has_begun();
-        assembly.settle(header.generation);
+        assembly.fix_generation(header.generation);
         assembly.mark(header.index, len, header.last_of_buffer);
         let mut full = assembly.is_complete();
         if begins {
             self.note_buffer(now, number, Stage::Begun);
         }
         self.stats.data_packets_received += 1;
-        self.asked_before = self.asked_packets;
-        self.steered.peer_pauses = false;
+        self.requested_before = self.requested_packets;
+        self.settings.peer_pauses = false;
         self.stats.first_data_at.get_or_insert(now);
         self.stats.image_bytes += len as u64;
-        if (number, header.index.0 + 1) > self.furthest {
-            self.furthest = (number, header.index.0 + 1);
+        if (number, header.index.0 + 1) > self.highest_position {
+            self.highest_position = (number, header.index.0 + 1);
             self.first_pass.advance(now, self.sender_burst.interval, &mut self.stats);
         }
         self.first_pass.moved(len);
@@ -119,7 +119,7 @@ impl Receiver {
             last_of_buffer: header.last_of_buffer,
             ack: header.ack,
         };
-        self.recovery.on_arrival(now, &arrival, &timing);
+        self.loss_detector.on_arrival(now, &arrival, &timing);
         if header.last_buffer {
             self.learn_last(now, number);
         }
@@ -131,7 +131,7 @@ impl Receiver {
 
     pub(super) fn on_full(&mut self, now: Instant, number: BufferNumber) {
         let Some(assembly) = self.assemblies.remove(&number) else { return };
-        self.recovery.on_complete(number);
+        self.loss_detector.on_complete(number);
         self.passed_packets += assembly.asked_to_its_end();
         self.stats.buffers_done += 1;
         let offer = self.offer_to_make();

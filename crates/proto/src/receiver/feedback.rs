@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::Receiver;
-use crate::api::{Ecn, Reception};
+use crate::api::{Ecn, RecvMeta};
 use crate::time::{Instant, micros_u32};
 use crate::units::PacketNumber;
 use crate::wire::packet::Report;
@@ -14,8 +14,8 @@ use crate::wire::packet::Report;
 const REPEATS: u8 = 2;
 /// Least bytes, or else least time, for a report: on a slow path reports must not cost more than a
 /// sixteenth of the data.
-const WORTH_BYTES: u64 = 2048;
-const WORTH_TIME: Duration = Duration::from_millis(25);
+const MIN_REPORT_BYTES: u64 = 2048;
+const MIN_REPORT_TIME: Duration = Duration::from_millis(25);
 /// Number of early reports, which resolve packet trains at the start (`docs/protocol.md §6.3`):
 /// each is due at the first packet after a pause, or when a pause begins.
 const EARLY_REPORTS: u32 = 64;
@@ -24,23 +24,23 @@ const PAUSE_PART: u32 = 8;
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
 /// Report intervals with early reports. Shorter ones resolve trains anyway; with longer ones trains
 /// are measured otherwise, and each report costs room.
-const EARLY_BEATS: Range<Duration> = Duration::from_millis(2)..Duration::from_millis(125);
+const EARLY_INTERVALS: Range<Duration> = Duration::from_millis(2)..Duration::from_millis(125);
 /// How long a packet may be late before it counts as missing, as a part of a round trip.
 const LATE_PART: u32 = 4;
 /// If packets came later than that, the allowed lateness grows to this many eighths of theirs, and
 /// to at most this many quarters of a round trip (RFC 8985 §6.2 allows one round trip).
-const LATER_EIGHTHS: u32 = 9;
-const MOST_LATE_QUARTERS: u32 = 5;
+const LATENESS_EIGHTHS: u32 = 9;
+const MAX_LATE_QUARTERS: u32 = 5;
 /// Round trips for which it stays (RFC 8985 §6.2 keeps it for 16 recoveries).
-const LATER_FOR: u32 = 16;
+const LATENESS_ROUND_TRIPS: u32 = 16;
 /// Reports that repeat the largest datagram: any of them may be lost.
-const LATELY: usize = 3;
+const LARGEST_REPORTS: usize = 3;
 /// Most report times that passed while the host was suspended and are reported later.
-const MOST_PASSED: usize = 8;
+const MAX_MISSED_REPORTS: usize = 8;
 
 /// Counts of arrivals at one time.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct ArrivalCounts {
     packets: u64,
     bytes: u64,
     highest: Option<(PacketNumber, Instant)>,
@@ -49,7 +49,7 @@ struct Counts {
 
 /// The state at one report.
 #[derive(Clone, Copy, Debug)]
-struct Past {
+struct ReportSnapshot {
     at: Instant,
     highest: PacketNumber,
     /// Packets below the highest that have not arrived since.
@@ -59,13 +59,13 @@ struct Past {
 /// Counts arrivals and decides when a REPORT is due, and what is in it.
 #[derive(Debug, Default)]
 pub struct Feedback {
-    counts: Counts,
+    counts: ArrivalCounts,
     /// Counts at report times that passed while packets waited in the host; reported before the
     /// present ones.
-    passed: VecDeque<Counts>,
+    missed_reports: VecDeque<ArrivalCounts>,
     missing: u64,
     /// Recent reports, to tell late packets from missing ones.
-    past: VecDeque<Past>,
+    snapshots: VecDeque<ReportSnapshot>,
     /// The largest lateness since the newest report.
     latest: Duration,
     /// Allowed lateness beyond a quarter of a round trip, and until when it holds.
@@ -79,9 +79,9 @@ pub struct Feedback {
     /// The newest arrival, the first unreported one, and the pause before that.
     newest: Option<Instant>,
     first: Instant,
-    quiet: Duration,
+    idle_before: Duration,
     /// The largest datagrams since the newest report, and between those before.
-    largest: [u16; LATELY],
+    largest: [u16; LARGEST_REPORTS],
 }
 
 impl Feedback {
@@ -89,23 +89,25 @@ impl Feedback {
     /// train that arrived one by one may be read at once, so during early reports the counts in
     /// between are kept. Later a host that is slower than its line must show as a queue, so a
     /// packet arrives when it is read.
-    pub(crate) fn came(
+    pub(crate) fn arrival_time(
         &mut self,
         now: Instant,
         age: Duration,
-        beat: Duration,
-        narrow: Duration,
+        interval: Duration,
+        reverse_spacing: Duration,
     ) -> Instant {
-        if !self.is_early(beat) || !narrow.is_zero() {
+        if !self.is_early(interval) || !reverse_spacing.is_zero() {
             return now;
         }
-        let came = now.before(age).max(self.newest.unwrap_or(Instant::EPOCH));
-        let due = self.due_of_newest(beat, narrow).filter(|due| self.unreported && *due < came);
-        if let Some(due) = due.filter(|_| self.passed.len() < MOST_PASSED) {
-            self.passed.push_back(self.counts);
-            self.on_told(due.max(self.first));
+        let arrived_at = now.before(age).max(self.newest.unwrap_or(Instant::EPOCH));
+        let due = self
+            .due_of_newest(interval, reverse_spacing)
+            .filter(|due| self.unreported && *due < arrived_at);
+        if let Some(due) = due.filter(|_| self.missed_reports.len() < MAX_MISSED_REPORTS) {
+            self.missed_reports.push_back(self.counts);
+            self.on_reported(due.max(self.first));
         }
-        came
+        arrived_at
     }
 
     /// An authentic packet arrived; its bytes without and with padding.
@@ -127,7 +129,7 @@ impl Feedback {
         }
         if !self.unreported {
             self.first = now;
-            self.quiet = self.newest.map_or(Duration::MAX, |newest| now.since(newest));
+            self.idle_before = self.newest.map_or(Duration::MAX, |newest| now.since(newest));
         }
         self.newest = Some(now);
         self.unreported = true;
@@ -137,41 +139,47 @@ impl Feedback {
 
     /// When the next report is due: one every `interval`, and never sooner than `reverse_spacing`
     /// after another.
-    pub fn due(&self, beat: Duration, narrow: Duration) -> Option<Instant> {
-        if self.passed.is_empty() { self.due_of_newest(beat, narrow) } else { Some(Instant::EPOCH) }
+    pub fn due(&self, interval: Duration, reverse_spacing: Duration) -> Option<Instant> {
+        if self.missed_reports.is_empty() {
+            self.due_of_newest(interval, reverse_spacing)
+        } else {
+            Some(Instant::EPOCH)
+        }
     }
 
     /// When the arrivals since the newest report are to be reported.
-    fn due_of_newest(&self, beat: Duration, narrow: Duration) -> Option<Instant> {
+    fn due_of_newest(&self, interval: Duration, reverse_spacing: Duration) -> Option<Instant> {
         match self.last {
             _ if !self.unreported && self.repeats == 0 => None,
             None => Some(Instant::EPOCH),
-            Some(last) if self.unreported_bytes >= WORTH_BYTES => {
-                Some((last + beat).min(self.early(last, beat).max(last + narrow)))
+            Some(last) if self.unreported_bytes >= MIN_REPORT_BYTES => {
+                Some((last + interval).min(self.early(last, interval).max(last + reverse_spacing)))
             }
-            Some(last) => {
-                Some((last + beat.max(WORTH_TIME)).min(self.early(last, beat).max(last + narrow)))
-            }
+            Some(last) => Some(
+                (last + interval.max(MIN_REPORT_TIME))
+                    .min(self.early(last, interval).max(last + reverse_spacing)),
+            ),
         }
     }
 
     /// When an early report is due.
-    fn early(&self, last: Instant, beat: Duration) -> Instant {
-        let Some(newest) = self.newest.filter(|_| self.unreported && self.is_early(beat)) else {
+    fn early(&self, last: Instant, interval: Duration) -> Instant {
+        let Some(newest) = self.newest.filter(|_| self.unreported && self.is_early(interval))
+        else {
             return Instant::NEVER;
         };
-        let pause = (beat / PAUSE_PART).max(LEAST_PAUSE);
-        let at = if self.quiet >= pause { self.first } else { newest + pause };
+        let pause = (interval / PAUSE_PART).max(LEAST_PAUSE);
+        let at = if self.idle_before >= pause { self.first } else { newest + pause };
         at.max(last + pause / 2)
     }
 
     /// Whether early reports are made.
-    fn is_early(&self, beat: Duration) -> bool {
-        self.reports < EARLY_REPORTS && EARLY_BEATS.contains(&beat)
+    fn is_early(&self, interval: Duration) -> bool {
+        self.reports < EARLY_REPORTS && EARLY_INTERVALS.contains(&interval)
     }
 
     /// The arrivals by `now` are reported, or will be.
-    fn on_told(&mut self, now: Instant) {
+    fn on_reported(&mut self, now: Instant) {
         self.unreported = false;
         self.unreported_bytes = 0;
         self.last = Some(now);
@@ -187,13 +195,13 @@ impl Feedback {
     /// Makes a report, of a connection that opened at `opened` and whose round trip is `rtt`;
     /// `None` before the first packet.
     pub fn report(&mut self, now: Instant, opened: Instant, rtt: Duration) -> Option<Report> {
-        let passed = self.passed.pop_front();
+        let passed = self.missed_reports.pop_front();
         let counts = passed.unwrap_or(self.counts);
         let (highest, arrived) = counts.highest?;
         let largest = self.largest.into_iter().max().unwrap_or_default();
         if passed.is_none() {
             self.repeats = if self.unreported { REPEATS } else { self.repeats.saturating_sub(1) };
-            self.on_told(now);
+            self.on_reported(now);
             self.count_missing(now, highest, rtt);
             self.largest.rotate_right(1);
             self.largest[0] = 0;
@@ -212,7 +220,7 @@ impl Feedback {
 
     /// A packet came after one with a higher number.
     fn on_late(&mut self, now: Instant, number: PacketNumber) {
-        for past in self.past.iter_mut().rev().take_while(|past| number < past.highest) {
+        for past in self.snapshots.iter_mut().rev().take_while(|past| number < past.highest) {
             past.absent = past.absent.saturating_sub(1);
             self.latest = self.latest.max(now.since(past.at));
         }
@@ -223,9 +231,9 @@ impl Feedback {
         let usual = rtt / LATE_PART;
         let latest = std::mem::take(&mut self.latest);
         if latest > usual {
-            let later = latest * LATER_EIGHTHS / 8;
-            self.later = self.later.max(later).min(rtt * MOST_LATE_QUARTERS / 4);
-            self.later_until = now + rtt * LATER_FOR;
+            let later = latest * LATENESS_EIGHTHS / 8;
+            self.later = self.later.max(later).min(rtt * MAX_LATE_QUARTERS / 4);
+            self.later_until = now + rtt * LATENESS_ROUND_TRIPS;
         } else if now >= self.later_until {
             self.later = Duration::ZERO;
         }
@@ -235,17 +243,17 @@ impl Feedback {
     /// A packet that was absent some time ago and has not come since is missing. With constant
     /// reordering some packets are absent at every moment, but not the same ones.
     fn count_missing(&mut self, now: Instant, highest: PacketNumber, rtt: Duration) {
-        if self.past.back().is_none_or(|past| past.highest < highest) {
+        if self.snapshots.back().is_none_or(|past| past.highest < highest) {
             let absent = (highest.0 + 1).saturating_sub(self.counts.packets);
-            self.past.push_back(Past { at: now, highest, absent });
+            self.snapshots.push_back(ReportSnapshot { at: now, highest, absent });
         }
         let settled = now.before(self.allowed_lateness(now, rtt));
-        for past in self.past.iter().take_while(|past| past.at <= settled) {
+        for past in self.snapshots.iter().take_while(|past| past.at <= settled) {
             self.missing = self.missing.max(past.absent);
         }
         // A later arrival is noticed only while its report is kept.
-        let forgotten = now.before(rtt * MOST_LATE_QUARTERS / 4);
-        while self.past.pop_front_if(|past| past.at < forgotten).is_some() {}
+        let forgotten = now.before(rtt * MAX_LATE_QUARTERS / 4);
+        while self.snapshots.pop_front_if(|past| past.at < forgotten).is_some() {}
     }
 }
 
@@ -256,13 +264,15 @@ impl Receiver {
         now: Instant,
         number: PacketNumber,
         bytes: (usize, usize),
-        reception: Reception,
+        reception: RecvMeta,
     ) {
-        let came = match reception.age {
+        let arrived_at = match reception.age {
             Duration::ZERO => now,
-            age => self.feedback.came(now, age, self.beat(), self.narrow),
+            age => {
+                self.feedback.arrival_time(now, age, self.report_interval(), self.reverse_spacing)
+            }
         };
-        self.feedback.on_packet(came, number, bytes, reception.ecn);
+        self.feedback.on_packet(arrived_at, number, bytes, reception.ecn);
     }
 }
 
@@ -293,7 +303,7 @@ mod tests {
     /// Every seventh packet comes 4 ms late, and every hundredth never: some are absent at every
     /// moment, and only those that never come are missing.
     #[test]
-    fn what_is_overtaken_all_the_time_is_not_missing() {
+    fn constant_reordering_is_not_counted_as_missing() {
         let rtt = Duration::from_millis(40);
         let mut feedback = Feedback::default();
         let us = |n: u64| Instant::from_nanos(1_000_000_000 + n * 1000);
@@ -312,8 +322,8 @@ mod tests {
             let report = feedback.report(us(at), ms(1000), rtt).unwrap();
             let lost = |numbers: u64| (numbers + 49) / 100;
             // Packets sent a quarter of a round trip ago, or two reports before that.
-            let told = lost((at / 50).saturating_sub(400))..=lost(at / 50);
-            assert!(told.contains(&report.missing), "{} of {told:?} at {at}", report.missing);
+            let allowed = lost((at / 50).saturating_sub(400))..=lost(at / 50);
+            assert!(allowed.contains(&report.missing), "{} of {allowed:?} at {at}", report.missing);
         }
         assert!(feedback.missing() >= 190, "{}", feedback.missing());
     }
@@ -322,7 +332,7 @@ mod tests {
     /// counts as missing any more; 16 round trips after the last of them a lost packet counts as
     /// early as before.
     #[test]
-    fn what_comes_a_round_trip_late_is_waited_for() {
+    fn the_allowed_lateness_grows_to_a_round_trip() {
         let rtt = Duration::from_millis(40);
         let us = |n: u64| Instant::from_nanos(1_000_000_000 + n * 1000);
         let mut coming: Vec<(u64, u64)> = (0..40_000)
@@ -356,55 +366,55 @@ mod tests {
     }
 
     #[test]
-    fn trains_are_told_apart_at_first() {
+    fn early_reports_resolve_trains() {
         let mut feedback = Feedback::default();
-        let (beat, rtt) = (Duration::from_millis(12), Duration::from_millis(100));
+        let (interval, rtt) = (Duration::from_millis(12), Duration::from_millis(100));
         let us = |n: u64| Instant::from_nanos(1_000_000_000 + n * 1000);
         let mut number = 0;
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         for train in 0..80 {
             for packet in 0..16 {
                 let at = us(train * 50_000 + packet * 100);
                 feedback.on_packet(at, PacketNumber(number), (1000, 1000), None);
                 number += 1;
-                let due = feedback.due(beat, Duration::ZERO).filter(|due| *due <= at);
+                let due = feedback.due(interval, Duration::ZERO).filter(|due| *due <= at);
                 if due.is_some() {
                     feedback.report(at, us(0), rtt);
-                    told.push((train, packet));
+                    reports.push((train, packet));
                 }
             }
             let end = us(train * 50_000 + 1500);
-            let due = feedback.due(beat, Duration::ZERO).unwrap();
-            let early = due <= end + beat / 8;
+            let due = feedback.due(interval, Duration::ZERO).unwrap();
+            let early = due <= end + interval / 8;
             feedback.report(due, us(0), rtt);
-            told.extend(early.then_some((train, 16)));
+            reports.extend(early.then_some((train, 16)));
         }
         let early: Vec<_> = (0..32).flat_map(|train| [(train, 0), (train, 16)]).collect();
-        assert_eq!(told[..64], early);
-        assert!(told.len() < 64 + 50, "later they come on their beat: {told:?}");
+        assert_eq!(reports[..64], early);
+        assert!(reports.len() < 64 + 50, "later they come on their interval: {reports:?}");
     }
 
     /// Read at one time, and reported by arrival times. Without ages it is one report, and after
     /// the early reports ages have no effect.
     #[test]
-    fn a_train_that_is_read_at_once_is_told_by_its_two_ends() {
-        let (beat, rtt) = (Duration::from_millis(12), Duration::from_millis(100));
+    fn a_train_read_at_once_is_reported_by_its_two_ends() {
+        let (interval, rtt) = (Duration::from_millis(12), Duration::from_millis(100));
         let us = |n: u64| Instant::from_nanos(1_000_000_000 + n * 1000);
         let mut feedback = Feedback::default();
         let mut number = 0;
-        let mut told = |feedback: &mut Feedback, read: u64, aged: bool| {
+        let mut report = |feedback: &mut Feedback, read: u64, aged: bool| {
             for packet in 0..100u64 {
                 let age =
                     if aged { Duration::from_micros(1900 - packet * 12) } else { Duration::ZERO };
-                let came = match age {
+                let arrived_at = match age {
                     Duration::ZERO => us(read),
-                    age => feedback.came(us(read), age, beat, Duration::ZERO),
+                    age => feedback.arrival_time(us(read), age, interval, Duration::ZERO),
                 };
-                feedback.on_packet(came, PacketNumber(number), (1000, 1000), None);
+                feedback.on_packet(arrived_at, PacketNumber(number), (1000, 1000), None);
                 number += 1;
             }
             let mut reports = Vec::new();
-            while feedback.due(beat, Duration::ZERO).is_some_and(|due| due <= us(read + 1600)) {
+            while feedback.due(interval, Duration::ZERO).is_some_and(|due| due <= us(read + 1600)) {
                 let report = feedback.report(us(read + 1600), us(0), rtt).unwrap();
                 reports.push((report.packets % 100, report.highest_age_micros));
             }
@@ -412,15 +422,15 @@ mod tests {
         };
         for train in 0..32 {
             let ends = [(1, 1900 + 1600), (0, 1900 - 99 * 12 + 1600)];
-            assert_eq!(told(&mut feedback, train * 50_000, true), ends, "train {train}");
+            assert_eq!(report(&mut feedback, train * 50_000, true), ends, "train {train}");
         }
-        assert_eq!(told(&mut feedback, 2_000_000, true), [(0, 1600)]);
+        assert_eq!(report(&mut feedback, 2_000_000, true), [(0, 1600)]);
         let mut other = Feedback::default();
-        assert_eq!(told(&mut other, 0, false), [(0, 1600)]);
+        assert_eq!(report(&mut other, 0, false), [(0, 1600)]);
     }
 
     #[test]
-    fn the_largest_datagram_is_told_three_times() {
+    fn the_largest_datagram_is_reported_three_times() {
         let mut feedback = Feedback::default();
         let mut largest = |number, bytes| {
             feedback.on_packet(ms(number), PacketNumber(number), (36, bytes), None);
@@ -428,23 +438,23 @@ mod tests {
             assert_eq!(report.bytes, 36 * (number + 1), "padding does not count");
             report.largest
         };
-        let told = [(0, 1232), (1, 90), (2, 100), (3, 80)].map(|(n, bytes)| largest(n, bytes));
-        assert_eq!(told, [1232, 1232, 1232, 100]);
+        let reported = [(0, 1232), (1, 90), (2, 100), (3, 80)].map(|(n, bytes)| largest(n, bytes));
+        assert_eq!(reported, [1232, 1232, 1232, 100]);
     }
 
     #[test]
-    fn the_last_report_is_repeated_and_then_there_is_peace() {
+    fn the_last_report_is_repeated_twice() {
         let mut feedback = Feedback::default();
-        let beat = Duration::from_millis(5);
-        assert_eq!(feedback.due(beat, Duration::ZERO), None);
+        let interval = Duration::from_millis(5);
+        assert_eq!(feedback.due(interval, Duration::ZERO), None);
         feedback.on_packet(ms(0), PacketNumber(0), (100, 100), None);
         for n in [0, 25, 50] {
             assert!(
-                feedback.due(beat, Duration::ZERO).is_some_and(|at| at <= ms(n)),
+                feedback.due(interval, Duration::ZERO).is_some_and(|at| at <= ms(n)),
                 "report at {n}"
             );
             feedback.report(ms(n), ms(0), Duration::from_millis(40));
         }
-        assert_eq!(feedback.due(beat, Duration::ZERO), None);
+        assert_eq!(feedback.due(interval, Duration::ZERO), None);
     }
 }

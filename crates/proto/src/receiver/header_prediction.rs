@@ -1,19 +1,18 @@
 //! Header prediction (Jacobson): the fast path for the DATA packet that is expected next.
 //!
 //! Most packets come in the order they were sent, many at one moment: after one of a buffer comes
-//! the next of the same buffer, under the next number, acknowledging the same message. What it
-//! changes is then known beforehand, and everything else that a packet might change need not be
-//! looked at. Whatever else happens at this end forgets the prediction, so that what it rests on
-//! still holds when the packet is here; and a packet that differs in one bit of its header goes the
-//! usual way. Both ways leave the same state behind, which
-//! `either_way_leaves_the_same_behind` tries.
+//! the next of the same buffer, under the next number, with the same acknowledgement. Its effects
+//! are then known beforehand, and nothing else need be checked. Any other event at this end drops
+//! the prediction, so that its assumptions still hold when the packet arrives. A packet that
+//! differs in one bit of its header takes the slow path. Both paths leave the same state, which
+//! `fast_and_slow_path_leave_the_same_state` tests.
 
 use std::fmt;
 
 use super::Receiver;
-use super::assembly::Place;
-use crate::api::Reception;
-use crate::codec::Link;
+use super::assembly::Placement;
+use crate::api::RecvMeta;
+use crate::codec::Codec;
 use crate::time::Instant;
 use crate::units::{PacketIndex, PacketNumber};
 use crate::wire::packet::DataHeader;
@@ -21,7 +20,7 @@ use crate::wire::packet::DataHeader;
 /// The expected header of the next packet, if it arrives at the same moment and nothing else
 /// happens.
 #[derive(Clone, Copy)]
-pub(super) struct Next {
+pub(super) struct PredictedHeader {
     now: Instant,
     header: DataHeader,
     /// Bytes of the whole datagram.
@@ -30,11 +29,11 @@ pub(super) struct Next {
 
 /// The prediction. It is no state: without it the results are the same.
 #[derive(Default)]
-pub(super) struct Prediction(Option<Next>);
+pub(super) struct HeaderPrediction(Option<PredictedHeader>);
 
-impl fmt::Debug for Prediction {
+impl fmt::Debug for HeaderPrediction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Prediction")
+        f.write_str("HeaderPrediction")
     }
 }
 
@@ -45,27 +44,33 @@ impl Receiver {
     }
 
     /// A new packet of `len` data bytes arrived at `now`: predicts the next one, if possible.
-    pub(super) fn predict(&mut self, now: Instant, header: &DataHeader, len: usize, link: &Link) {
-        self.prediction.0 = self.next(now, header, len, link);
+    pub(super) fn predict(&mut self, now: Instant, header: &DataHeader, len: usize, codec: &Codec) {
+        self.prediction.0 = self.next(now, header, len, codec);
     }
 
-    fn next(&self, now: Instant, header: &DataHeader, len: usize, link: &Link) -> Option<Next> {
+    fn next(
+        &self,
+        now: Instant,
+        header: &DataHeader,
+        len: usize,
+        codec: &Codec,
+    ) -> Option<PredictedHeader> {
         let index = PacketIndex(header.index.0.checked_add(1)?);
         let number = PacketNumber(header.number.0.checked_add(1)?);
         let assembly = self.assemblies.get(&header.buffer)?;
         let place = assembly.place(header.generation, index, len, false)?;
-        let first_pass = self.furthest == (header.buffer, index.0)
+        let first_pass = self.highest_position == (header.buffer, index.0)
             && !self.first_pass.begins(now, self.sender_burst.interval)
-            && self.recovery.expects(header.buffer, index.0)
-            && matches!(place, Place::Missing(_))
+            && self.loss_detector.expects(header.buffer, index.0)
+            && matches!(place, Placement::Missing(_))
             && !assembly.has_ended()
             && assembly.held_bytes() == 0;
-        let quiet = !self.trace.is_on() && self.asked_before == self.asked_packets;
+        let quiet = !self.trace.is_on() && self.requested_before == self.requested_packets;
         if !first_pass || !quiet {
             return None;
         }
         let header = DataHeader { number, index, last_of_buffer: false, ..*header };
-        Some(Next { now, header, len: len + link.data_overhead() })
+        Some(PredictedHeader { now, header, len: len + codec.data_overhead() })
     }
 
     /// Handles the predicted packet, predicts the next one, and returns its number. `None` for any
@@ -74,33 +79,33 @@ impl Receiver {
         &mut self,
         now: Instant,
         raw: &[u8],
-        reception: Reception,
-        link: &mut Link,
+        reception: RecvMeta,
+        codec: &mut Codec,
     ) -> Option<PacketNumber> {
-        let next = self.prediction.0.as_ref().filter(|next| next.is(now, raw, link))?;
+        let next = self.prediction.0.as_ref().filter(|next| next.is(now, raw, codec))?;
         let DataHeader { number, buffer, index, generation, .. } = next.header;
         let assembly = self.assemblies.get_mut(&buffer)?;
-        let len = raw.len() - link.data_overhead();
-        let Some(Place::Missing(range)) = assembly.place(generation, index, len, false) else {
+        let len = raw.len() - codec.data_overhead();
+        let Some(Placement::Missing(range)) = assembly.place(generation, index, len, false) else {
             return None;
         };
-        if !link.open_numbered(number, raw, assembly.slot(range)) {
+        if !codec.open_numbered(number, raw, assembly.slot(range)) {
             return None;
         }
         assembly.mark(index, len, false);
         self.count(now, number, (raw.len(), raw.len()), reception);
         self.stats.data_packets_received += 1;
         self.stats.image_bytes += len as u64;
-        self.furthest = (buffer, index.0 + 1);
+        self.highest_position = (buffer, index.0 + 1);
         self.first_pass.moved(len);
-        self.recovery.on_expected(now, buffer);
+        self.loss_detector.on_expected(now, buffer);
         self.advance();
         Some(number)
     }
 
     /// Predicts the packet after it.
     fn advance(&mut self) {
-        let Some(Next { header, .. }) = &mut self.prediction.0 else { return };
+        let Some(PredictedHeader { header, .. }) = &mut self.prediction.0 else { return };
         match header.number.0.checked_add(1) {
             Some(number) => header.number = PacketNumber(number),
             None => return self.forget_prediction(),
@@ -110,13 +115,13 @@ impl Receiver {
 
     /// Whether this packet is the predicted one.
     #[cfg(test)]
-    pub(crate) fn is_predicted(&self, now: Instant, raw: &[u8], link: &Link) -> bool {
-        self.prediction.0.as_ref().is_some_and(|next| next.is(now, raw, link))
+    pub(crate) fn is_predicted(&self, now: Instant, raw: &[u8], codec: &Codec) -> bool {
+        self.prediction.0.as_ref().is_some_and(|next| next.is(now, raw, codec))
     }
 }
 
-impl Next {
-    fn is(&self, now: Instant, raw: &[u8], link: &Link) -> bool {
-        self.now == now && self.len == raw.len() && link.is_under(raw, &self.header)
+impl PredictedHeader {
+    fn is(&self, now: Instant, raw: &[u8], codec: &Codec) -> bool {
+        self.now == now && self.len == raw.len() && codec.is_under(raw, &self.header)
     }
 }

@@ -24,30 +24,32 @@ use std::time::Duration;
 
 use assembly::Assembly;
 pub use feedback::Feedback;
-use header_prediction::Prediction;
-use pmtud::Sizing;
+use header_prediction::HeaderPrediction;
+use pmtud::ReceiverPmtud;
 use resend_requests::NOT_RANGES;
-use runtime_control::Steered;
+use runtime_control::ReceiverSettings;
 #[cfg(test)]
 pub(crate) use states::{BufferState, Phase as ReceiverPhase};
 use states::{Phase, Step};
 
-use crate::api::{Event, Reception};
+use crate::api::{Event, RecvMeta};
 use crate::buffer::Buffer;
-use crate::codec::Link;
+use crate::codec::Codec;
 use crate::control_fifo::ControlFifo;
 use crate::limits::{MAX_HAVE, MAX_HAVE_IN_ALL, MAX_HAVE_UNHEARD};
-use crate::loss_detection::{self, Ask, Holes, Recovery, RecoveryLaw, Timing};
-use crate::negotiated::{Negotiated, Taken};
-use crate::rtt::{RoundTrip, without};
-use crate::stats::{FirstPass, Stats};
+use crate::loss_detection::{
+    self, LossDetection, LossDetector, MissingRanges, ResendRequest, TimingInfo,
+};
+use crate::negotiated::{Negotiated, PacketOutcome};
+use crate::rtt::{RttEstimator, without};
+use crate::stats::{Stats, SteadyState};
 use crate::time::{Instant, earliest};
 use crate::trace::{Recorder, Stage, Timer, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
 use crate::wire::packet::{Burst, End, Go, Have, IndexRange, Message, NullAck, Verdict};
 
 /// Room that the FIFO must have before the loss detector is polled.
-const ASK_ROOM: usize = 1100;
+const REQUEST_ROOM: usize = 1100;
 /// Closest spacing of control packets on `sealed`, as a fraction of the round trip and in time.
 const SPACING: (u32, Duration, Duration) =
     (16, Duration::from_micros(50), Duration::from_millis(1));
@@ -57,77 +59,77 @@ const SPACING: (u32, Duration, Duration) =
 /// none of them can be measured.
 const MEASURED_LATELY: u32 = 32;
 /// Where more than this part of the data is lost, a repeated message was lost too.
-const MUCH_LOST: u64 = 4;
+const MUCH_LOST_PART: u64 = 4;
 
 /// The spacing of control packets as a part of their queueing delay on the reverse path: where the
 /// queue is their own, it stabilises at this many of them.
-const NARROW_PART: u32 = 4;
+const SPACING_PART: u32 = 4;
 
 /// The receiving machine.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     negotiated: Negotiated,
     /// Offered buffers, not granted: more than may be outstanding, or the FIFO was full.
-    idle: Vec<Buffer>,
+    free_buffers: Vec<Buffer>,
     next_grant: BufferNumber,
     /// HAVE messages that are not in the FIFO yet.
-    untold: VecDeque<Have>,
+    pending_have: VecDeque<Have>,
     assemblies: BTreeMap<BufferNumber, Assembly>,
     fifo: ControlFifo,
-    rtt: RoundTrip,
+    rtt: RttEstimator,
     /// When the round trip was last measured.
     measured: Instant,
-    recovery: Box<dyn Recovery>,
+    loss_detector: Box<dyn LossDetector>,
     /// The code of the protocol that the sender emulates, from its first data; 0: none.
-    law: Option<u8>,
+    emulated: Option<u8>,
     feedback: Feedback,
-    sizing: Sizing,
+    pmtud: ReceiverPmtud,
     /// Time for which this host was suspended while the current packet waited.
-    still: Duration,
+    host_stall: Duration,
     /// Least spacing of control packets, because of the queue on the reverse path.
-    narrow: Duration,
+    reverse_spacing: Duration,
     sender_burst: Burst,
     /// The number of the last buffer of the transfer, once known.
     last: Option<BufferNumber>,
     end: Option<End>,
     phase: Phase,
     /// Unacknowledged GOs and RESENDs with their buffers, in order.
-    unheard: VecDeque<(ControlSeq, BufferNumber)>,
+    unacked_requests: VecDeque<(ControlSeq, BufferNumber)>,
     /// A control packet must leave now, whatever the report interval.
-    urgent: bool,
+    send_now: bool,
     last_control: Option<Instant>,
     /// When the control timer last backed off.
     backed_off: Option<Instant>,
-    furthest: (BufferNumber, u32),
+    highest_position: (BufferNumber, u32),
     /// The sender has sent all of the buffers up to this one.
     sent_through: BufferNumber,
     scratch: Vec<u8>,
-    asks: Vec<Ask>,
+    requests: Vec<ResendRequest>,
     /// Packets requested so far, and those of them that were sent before, since a later packet has
     /// arrived.
-    asked_packets: u64,
+    requested_packets: u64,
     passed_packets: u64,
     /// The first of these at the last new packet.
-    asked_before: u64,
+    requested_before: u64,
     pub(crate) events: VecDeque<Event>,
-    first_pass: FirstPass,
+    first_pass: SteadyState,
     pub(crate) stats: Stats,
     /// Most bytes of a datagram now, within the amplification limit.
     pub(crate) allowance: usize,
     /// The limit is used up: nothing leaves before the control timer expires or a packet arrives.
-    pub(crate) spoke: bool,
+    pub(crate) allowance_used: bool,
     /// Full buffers that the client has not returned: its disk.
     held: u32,
     /// The grants under way were granted with RESPONSE, before the round trip was known.
-    greets: bool,
-    steered: Steered,
-    prediction: Prediction,
+    early_control: bool,
+    settings: ReceiverSettings,
+    prediction: HeaderPrediction,
     pub(crate) trace: Recorder,
 }
 
 struct Assemblies<'a>(&'a BTreeMap<BufferNumber, Assembly>);
 
-impl Holes for Assemblies<'_> {
+impl MissingRanges for Assemblies<'_> {
     fn holes(&self, buffer: BufferNumber, range: IndexRange, each: &mut dyn FnMut(IndexRange)) {
         if let Some(assembly) = self.0.get(&buffer) {
             assembly.holes(range, each);
@@ -139,47 +141,50 @@ impl Holes for Assemblies<'_> {
 }
 
 impl Receiver {
-    pub(crate) fn new(negotiated: Negotiated, recovery: Box<dyn Recovery>) -> Self {
+    pub(crate) fn new(negotiated: Negotiated, loss_detector: Box<dyn LossDetector>) -> Self {
         Self {
             negotiated,
-            idle: Vec::new(),
+            free_buffers: Vec::new(),
             next_grant: BufferNumber::FIRST,
-            untold: VecDeque::new(),
+            pending_have: VecDeque::new(),
             assemblies: BTreeMap::new(),
-            fifo: ControlFifo::new(negotiated.rules.copies),
-            rtt: RoundTrip::new(negotiated.rtt, negotiated.longest_rtt)
-                .of_riders(!negotiated.rules.reports),
+            fifo: ControlFifo::new(negotiated.profile.copies),
+            rtt: RttEstimator::new(negotiated.rtt, negotiated.longest_rtt)
+                .with_piggybacked_acks(!negotiated.profile.reports),
             measured: negotiated.opened,
-            recovery,
-            law: None,
+            loss_detector,
+            emulated: None,
             feedback: Feedback::default(),
-            still: Duration::ZERO,
-            narrow: Duration::ZERO,
-            sizing: Sizing::new(negotiated.geometry.packet_bytes, negotiated.rules.data_overhead),
+            host_stall: Duration::ZERO,
+            reverse_spacing: Duration::ZERO,
+            pmtud: ReceiverPmtud::new(
+                negotiated.geometry.packet_bytes,
+                negotiated.profile.data_overhead,
+            ),
             sender_burst: negotiated.burst,
             last: None,
             end: None,
             phase: Phase::Receiving,
-            unheard: VecDeque::new(),
-            urgent: false,
+            unacked_requests: VecDeque::new(),
+            send_now: false,
             last_control: None,
             backed_off: None,
-            furthest: (BufferNumber(0), 0),
+            highest_position: (BufferNumber(0), 0),
             sent_through: BufferNumber(0),
             scratch: vec![0; negotiated.geometry.packet_bytes as usize],
-            asks: Vec::new(),
-            asked_packets: 0,
-            asked_before: 0,
+            requests: Vec::new(),
+            requested_packets: 0,
+            requested_before: 0,
             passed_packets: 0,
             events: VecDeque::new(),
-            first_pass: FirstPass::default(),
+            first_pass: SteadyState::default(),
             stats: Stats::default(),
             allowance: usize::MAX,
-            spoke: false,
+            allowance_used: false,
             held: 0,
-            greets: false,
-            steered: Steered::default(),
-            prediction: Prediction::default(),
+            early_control: false,
+            settings: ReceiverSettings::default(),
+            prediction: HeaderPrediction::default(),
             trace: Recorder::default(),
         }
     }
@@ -187,15 +192,15 @@ impl Receiver {
     /// The early control messages of a receiver, before the handshake is confirmed
     /// (`docs/protocol.md §4.3`): HAVE, and a GO for `buffers`. `None` if they do not fit into one
     /// packet. The receiver repeats them later under the same sequence numbers.
-    pub(crate) fn first_words(
+    pub(crate) fn early_messages(
         negotiated: Negotiated,
         have: &[u8],
         buffers: u32,
     ) -> Option<ControlFifo> {
-        let mut receiver = Self::new(negotiated, loss_detection::build(RecoveryLaw::EarlyGaps));
-        receiver.tell(have, false);
+        let mut receiver = Self::new(negotiated, loss_detection::build(LossDetection::EarlyGaps));
+        receiver.announce_have(have, false);
         let count = buffers.min(receiver.most_outstanding());
-        if count == 0 || !receiver.untold.is_empty() {
+        if count == 0 || !receiver.pending_have.is_empty() {
             return None;
         }
         receiver.fifo.push(receiver.go(BufferNumber::FIRST, count));
@@ -204,10 +209,10 @@ impl Receiver {
 
     /// The messages in the FIFO left at `at` as early control, and perhaps again since (`once`):
     /// they are repeated only if they are not acknowledged soon.
-    pub(crate) fn has_said(&mut self, now: Instant, at: Instant, once: bool) {
+    pub(crate) fn on_early_control_sent(&mut self, now: Instant, at: Instant, once: bool) {
         self.fifo.was_sent(at, once);
         self.last_control = Some(now);
-        self.greets = false;
+        self.early_control = false;
         self.grant(now);
     }
 
@@ -220,7 +225,7 @@ impl Receiver {
             self.events.push_back(Event::Returned(buffer));
             return;
         }
-        self.idle.push(buffer);
+        self.free_buffers.push(buffer);
         self.held = self.held.saturating_sub(1);
         self.note_buffer(now, BufferNumber(0), Stage::Offered);
         self.grant(now);
@@ -229,35 +234,35 @@ impl Receiver {
     /// The list of the client's stored data: HAVEs go into the FIFO, before the first GO.
     /// `early_control`: this list, and the buffers offered until [`Self::on_early_control_sent`],
     /// were in the early control packet.
-    pub(crate) fn tell(&mut self, have: &[u8], greets: bool) {
+    pub(crate) fn announce_have(&mut self, have: &[u8], early_control: bool) {
         self.forget_prediction();
-        self.greets = greets;
-        let begun = self.fifo.has_begun() || !self.untold.is_empty();
-        if !self.negotiated.rules.verdict || begun {
+        self.early_control = early_control;
+        let begun = self.fifo.has_begun() || !self.pending_have.is_empty();
+        if !self.negotiated.profile.verdict || begun {
             return;
         }
         let have = if have.len() > MAX_HAVE_IN_ALL { &[] } else { have };
         let part = self.message_limit().saturating_sub(NOT_RANGES).clamp(1, MAX_HAVE);
         let parts = have.chunks(part).map(|part| Have { bytes: part.to_vec(), last: false });
-        self.untold.extend(parts);
-        match self.untold.back_mut() {
+        self.pending_have.extend(parts);
+        match self.pending_have.back_mut() {
             Some(part) => part.last = true,
-            None => self.untold.push_back(Have { bytes: Vec::new(), last: true }),
+            None => self.pending_have.push_back(Have { bytes: Vec::new(), last: true }),
         }
-        self.go_on_telling();
+        self.queue_have();
     }
 
-    fn go_on_telling(&mut self) {
+    fn queue_have(&mut self) {
         while self.fifo.len() < MAX_HAVE_UNHEARD
-            && let Some(part) = self.untold.pop_front()
+            && let Some(part) = self.pending_have.pop_front()
         {
             self.fifo.push(Message::Have(part));
         }
     }
 
     /// The client's verdict: DONE goes into the FIFO.
-    pub(crate) fn judge(&mut self, mut verdict: Verdict) {
-        if self.negotiated.rules.verdict && self.phase.take(Step::Verdict) {
+    pub(crate) fn set_verdict(&mut self, mut verdict: Verdict) {
+        if self.negotiated.profile.verdict && self.phase.take(Step::Verdict) {
             let room = self.message_limit().saturating_sub(NOT_RANGES);
             verdict.reason.truncate(verdict.reason.floor_char_boundary(room));
             self.fifo.push(Message::Done(verdict));
@@ -269,14 +274,14 @@ impl Receiver {
     pub(crate) fn is_settled(&self) -> bool {
         match self.phase {
             Phase::Receiving => false,
-            Phase::Complete => !self.negotiated.rules.verdict,
-            Phase::Judged | Phase::Finished => true,
+            Phase::Complete => !self.negotiated.profile.verdict,
+            Phase::Decided | Phase::Finished => true,
         }
     }
 
     /// Whether the highest buffer with an arrival has its last packet.
     pub(crate) fn is_between_buffers(&self) -> bool {
-        self.assemblies.get(&self.furthest.0).is_none_or(Assembly::has_ended)
+        self.assemblies.get(&self.highest_position.0).is_none_or(Assembly::has_ended)
     }
 
     /// Whether the peer acknowledged every message.
@@ -292,20 +297,20 @@ impl Receiver {
             self.note_buffer(now, *number, Stage::Released);
         }
         let returned =
-            self.idle.drain(..).chain(assemblies.into_values().map(Assembly::into_buffer));
+            self.free_buffers.drain(..).chain(assemblies.into_values().map(Assembly::into_buffer));
         self.events.extend(returned.map(Event::Returned));
     }
 
     fn grant(&mut self, now: Instant) {
-        self.go_on_telling();
-        if !self.untold.is_empty() {
+        self.queue_have();
+        if !self.pending_have.is_empty() {
             return;
         }
         self.renew(now);
-        if self.holds() {
+        if self.paused() {
             return;
         }
-        while let Some(buffer) = self.idle.pop() {
+        while let Some(buffer) = self.free_buffers.pop() {
             let number = self.next_grant;
             if self.last.is_some_and(|last| number > last) {
                 self.events.push_back(Event::Returned(buffer));
@@ -313,14 +318,14 @@ impl Receiver {
             }
             let outstanding = self.assemblies.len() as u32;
             if outstanding >= self.most_outstanding() || !self.fifo.has_room(1) {
-                self.idle.push(buffer);
+                self.free_buffers.push(buffer);
                 return;
             }
             self.next_grant = number.next();
             self.assemblies.insert(number, Assembly::new(buffer, self.geometry(), 0));
             let seq = self.fifo.push(self.go(number, 1));
-            self.recovery.on_granted(now, number, seq);
-            self.said(number, seq);
+            self.loss_detector.on_granted(now, number, seq);
+            self.note_request(number, seq);
             self.note_buffer(now, number, Stage::Granted);
         }
     }
@@ -340,11 +345,11 @@ impl Receiver {
         self.last = Some(last);
         let beyond = self.assemblies.split_off(&last.next());
         for (number, assembly) in beyond {
-            self.recovery.on_complete(number);
+            self.loss_detector.on_complete(number);
             self.note_buffer(now, number, Stage::Released);
             self.events.push_back(Event::Returned(assembly.into_buffer()));
         }
-        self.events.extend(self.idle.drain(..).map(Event::Returned));
+        self.events.extend(self.free_buffers.drain(..).map(Event::Returned));
         self.check_complete();
     }
 
@@ -357,31 +362,31 @@ impl Receiver {
     }
 
     /// A NULL-ACK.
-    pub(crate) fn handle_null_ack(&mut self, now: Instant, null_ack: &NullAck) -> Taken {
+    pub(crate) fn handle_null_ack(&mut self, now: Instant, null_ack: &NullAck) -> PacketOutcome {
         self.sender_burst = null_ack.burst;
-        self.steered.peer_pauses = null_ack.paused;
+        self.settings.peer_pauses = null_ack.paused;
         self.stats.limit = null_ack.limit;
         self.on_ack(now, null_ack.ack);
         self.on_size(now, null_ack);
-        self.on_way_back(null_ack);
+        self.on_reverse_queue(null_ack);
         let through = null_ack.sent_through.filter(|_| self.knows_renewals(null_ack.ack));
         if let Some(through) = through {
             self.sent_through = through.max(self.sent_through);
-            self.recovery.on_drained(now, null_ack.ack, through);
+            self.loss_detector.on_drained(now, null_ack.ack, through);
         }
-        let Some(end) = null_ack.end else { return Taken::Authentic };
-        self.urgent = true;
+        let Some(end) = null_ack.end else { return PacketOutcome::Authentic };
+        self.send_now = true;
         if self.end.is_some_and(|known| known != end) {
-            return Taken::Violation("two different ENDs");
+            return PacketOutcome::Violation("two different ENDs");
         }
         let beyond =
             self.assemblies.range(BufferNumber(end.buffers).next()..).any(|(_, a)| a.has_begun());
         if beyond || self.stats.buffers_done > end.buffers {
-            return Taken::Violation("an END before data that were sent");
+            return PacketOutcome::Violation("an END before data that were sent");
         }
         self.end = Some(end);
         self.learn_last(now, BufferNumber(end.buffers));
-        Taken::Authentic
+        PacketOutcome::Authentic
     }
 
     /// Counts an authentic packet of the sender for REPORT; its bytes without and with padding.
@@ -390,11 +395,11 @@ impl Receiver {
         now: Instant,
         number: PacketNumber,
         bytes: (usize, usize),
-        reception: Reception,
+        reception: RecvMeta,
     ) {
         self.forget_prediction();
-        self.still = reception.stood_still();
-        if self.negotiated.rules.reports {
+        self.host_stall = reception.stood_still();
+        if self.negotiated.profile.reports {
             self.count(now, number, bytes, reception);
         }
     }
@@ -402,14 +407,14 @@ impl Receiver {
     fn on_ack(&mut self, now: Instant, ack: ControlSeq) {
         let trace = self.trace.is_on();
         let mut accepted = Vec::new();
-        let fastest = self.rtt.smallest();
-        let left = self.fifo.acknowledge(now, ack, fastest, |message| match message {
+        let min_rtt = self.rtt.smallest();
+        let left = self.fifo.acknowledge(now, ack, min_rtt, |message| match message {
             Message::Ok(ok) if trace => accepted.push((ok.first, ok.count)),
             _ => {}
         });
         let Some(left) = left else { return };
-        self.heard(ack);
-        self.on_control_heard();
+        self.on_requests_acked(ack);
+        self.on_control_acked();
         for (first, count) in accepted {
             for number in (first.0..first.0.saturating_add(u64::from(count))).map(BufferNumber) {
                 self.note_buffer(now, number, Stage::Accepted);
@@ -422,47 +427,49 @@ impl Receiver {
         let lately = self.measured + self.rtt.assumed() * MEASURED_LATELY;
         match left.rtt {
             Some(sample) => {
-                self.rtt.sample(without(sample, self.still));
+                self.rtt.sample(without(sample, self.host_stall));
                 self.measured = now;
             }
             None if now < lately || self.loses_much() || self.keeps_to_rate() => {
-                self.rtt.recovered();
+                self.rtt.reset_back_off();
             }
             None => {}
         }
         let timing = self.timing();
-        self.recovery.on_acknowledged(now, ack, &timing);
+        self.loss_detector.on_acknowledged(now, ack, &timing);
         self.grant(now);
-        let all_said = match self.negotiated.rules.verdict {
+        let all_acked = match self.negotiated.profile.verdict {
             true => left.done,
             false => self.fifo.is_empty(),
         };
-        if all_said {
-            self.phase.take(Step::AllHeard);
+        if all_acked {
+            self.phase.take(Step::AllAcked);
         }
     }
 
     /// A GO or RESEND for `number` was put into the FIFO.
-    fn said(&mut self, number: BufferNumber, seq: ControlSeq) {
+    fn note_request(&mut self, number: BufferNumber, seq: ControlSeq) {
         if let Some(assembly) = self.assemblies.get_mut(&number) {
             assembly.asked(seq);
-            self.unheard.push_back((seq, number));
+            self.unacked_requests.push_back((seq, number));
         }
     }
 
     /// The sender acknowledged every message up to `ack`.
-    fn heard(&mut self, ack: ControlSeq) {
-        while let Some((seq, number)) = self.unheard.pop_front_if(|(seq, _)| ack.reaches(*seq)) {
+    fn on_requests_acked(&mut self, ack: ControlSeq) {
+        while let Some((seq, number)) =
+            self.unacked_requests.pop_front_if(|(seq, _)| ack.reaches(*seq))
+        {
             if let Some(assembly) = self.assemblies.get_mut(&number) {
                 assembly.acknowledged(seq);
             }
         }
     }
 
-    fn timing(&self) -> Timing {
-        Timing {
+    fn timing(&self) -> TimingInfo {
+        TimingInfo {
             rtt: self.rtt.bound(),
-            timeout: (!self.is_way_back_full()).then(|| self.rtt.timeout()),
+            timeout: (!self.has_reverse_queue()).then(|| self.rtt.timeout()),
             burst: self.sender_burst,
             varies: self.sender_burst != self.negotiated.burst,
             packets_per_buffer: self.negotiated.geometry.max_packets(),
@@ -484,14 +491,14 @@ impl Receiver {
                 self.backed_off = Some(now);
                 self.rtt.back_off();
             }
-            self.urgent = true;
-            if std::mem::take(&mut self.spoke) {
+            self.send_now = true;
+            if std::mem::take(&mut self.allowance_used) {
                 self.fifo.start_over();
             }
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Control });
         }
-        if self.next_look().is_some_and(|at| at <= now) {
-            self.look(now);
+        if self.next_poll().is_some_and(|at| at <= now) {
+            self.request_missing(now);
         }
     }
 
@@ -499,7 +506,7 @@ impl Receiver {
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,
-        link: &mut Link,
+        codec: &mut Codec,
         out: &mut Vec<u8>,
     ) -> bool {
         self.forget_prediction();
@@ -507,16 +514,16 @@ impl Receiver {
             return false;
         }
         let rtt = self.rtt.assumed();
-        let report = match self.feedback.due(self.beat(), self.narrow) {
+        let report = match self.feedback.due(self.report_interval(), self.reverse_spacing) {
             Some(at) if at <= now => self.feedback.report(now, self.negotiated.opened, rtt),
             _ => None,
         };
         let end_received = self.end.is_some();
         let limit = self.control_limit().min(self.allowed_bytes());
-        self.spoke = limit < self.control_limit();
-        let said = (end_received, self.rate_limit());
-        let more = link.put_control(now, out, limit, said, report.as_ref(), &mut self.fifo);
-        self.urgent = more;
+        self.allowance_used = limit < self.control_limit();
+        let limits = (end_received, self.rate_limit());
+        let more = codec.put_control(now, out, limit, limits, report.as_ref(), &mut self.fifo);
+        self.send_now = more;
         self.last_control = Some(now);
         self.stats.control_packets += 1;
         self.note_control(now);
@@ -526,53 +533,53 @@ impl Receiver {
     /// When the next control packet is due.
     fn next_control(&self) -> Option<Instant> {
         let last = self.last_control.unwrap_or(Instant::EPOCH);
-        let new = self.urgent || self.fifo.has_new();
-        if self.spoke || self.allowed_bytes() == 0 {
+        let new = self.send_now || self.fifo.has_new();
+        if self.allowance_used || self.allowed_bytes() == 0 {
             return None;
         }
-        if !self.negotiated.rules.beats {
+        if !self.negotiated.profile.spaced_control {
             return new.then_some(Instant::EPOCH);
         }
         let (fraction, least, most) = SPACING;
         let spacing = (self.rtt.smoothed().unwrap_or(most) / fraction).clamp(least, most);
-        let (spacing, beat) = (spacing.max(self.narrow), self.beat());
+        let (spacing, interval) = (spacing.max(self.reverse_spacing), self.report_interval());
         earliest([
             new.then_some(last + spacing),
-            self.fifo.has_copies_left().then_some(last + beat),
-            self.feedback.due(beat, self.narrow).map(|at| at.max(last)),
+            self.fifo.has_copies_left().then_some(last + interval),
+            self.feedback.due(interval, self.reverse_spacing).map(|at| at.max(last)),
         ])
     }
 
     /// When something is due.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        earliest([self.next_control(), self.fifo.deadline(self.rtt.timeout()), self.next_look()])
+        earliest([self.next_control(), self.fifo.deadline(self.rtt.timeout()), self.next_poll()])
     }
 
     /// When the loss detector is polled: not while the sender pauses, or while nothing may leave.
-    fn next_look(&self) -> Option<Instant> {
-        let room = self.fifo.has_room(ASK_ROOM) && self.allowed_bytes() > 0;
-        let asks = !self.steered.peer_pauses && room;
-        self.recovery.next_look().filter(|_| asks)
+    fn next_poll(&self) -> Option<Instant> {
+        let room = self.fifo.has_room(REQUEST_ROOM) && self.allowed_bytes() > 0;
+        let asks = !self.settings.peer_pauses && room;
+        self.loss_detector.next_poll().filter(|_| asks)
     }
 
     /// The interval of reports and repeated messages.
-    fn beat(&self) -> Duration {
-        self.rtt.beat().max(self.narrow)
+    fn report_interval(&self) -> Duration {
+        self.rtt.report_interval().max(self.reverse_spacing)
     }
 
     /// Whether the queueing delay on the reverse path is at least the smallest round trip. Less is
     /// usual jitter.
-    fn is_way_back_full(&self) -> bool {
-        let queue = self.narrow * NARROW_PART;
+    fn has_reverse_queue(&self) -> bool {
+        let queue = self.reverse_spacing * SPACING_PART;
         !queue.is_zero() && self.rtt.smallest().is_some_and(|least| queue >= least)
     }
 
     /// The sender's report of the reverse path's queue.
-    fn on_way_back(&mut self, null_ack: &NullAck) {
-        let wanted = Duration::from_millis(null_ack.back_millis.into()) / NARROW_PART;
+    fn on_reverse_queue(&mut self, null_ack: &NullAck) {
+        let wanted = Duration::from_millis(null_ack.back_millis.into()) / SPACING_PART;
         // The spacing grows at once and shrinks step by step: the queue is gone before that is
         // known.
-        self.narrow = wanted.max(self.narrow * 3 / 4);
+        self.reverse_spacing = wanted.max(self.reverse_spacing * 3 / 4);
     }
 
     /// The highest control message the sender acknowledged.
@@ -594,34 +601,34 @@ impl Receiver {
         stats.agreed = self.negotiated.burst_limit();
         stats.socket_bytes = self.negotiated.socket_bytes;
         stats.held_to_socket = self.most_outstanding() < self.negotiated.max_outstanding;
-        stats.datagram_bytes = self.geometry().packet_bytes + self.negotiated.rules.data_overhead;
+        stats.datagram_bytes = self.geometry().packet_bytes + self.negotiated.profile.data_overhead;
     }
 
     /// Whether the sender keeps to the negotiated burst values, on a wire without REPORTs.
     fn keeps_to_rate(&self) -> bool {
-        !self.negotiated.rules.reports && self.sender_burst == self.negotiated.burst
+        !self.negotiated.profile.reports && self.sender_burst == self.negotiated.burst
     }
 
     fn loses_much(&self) -> bool {
         let lost = self.lost();
-        lost * MUCH_LOST > lost + self.stats.data_packets_received
+        lost * MUCH_LOST_PART > lost + self.stats.data_packets_received
     }
 
     fn lost(&self) -> u64 {
         // A packet restored by repair packets counts as lost too. A packet that came twice was late
         // the first time, unless it was requested without proof that it had been sent.
         let lost = self.passed_packets + self.stats.packets_repaired;
-        let unproven = self.asked_packets.saturating_sub(self.passed_packets);
+        let unproven = self.requested_packets.saturating_sub(self.passed_packets);
         lost.saturating_sub(self.stats.data_packets_duplicate.saturating_sub(unproven))
     }
 
     /// The packet of `buffer` up to which everything must have been sent: the sender reported so,
     /// or it keeps one order and a later packet has arrived (`docs/protocol.md §6.4`).
     fn passed_in(&self, buffer: BufferNumber) -> u32 {
-        match self.furthest {
+        match self.highest_position {
             _ if buffer <= self.sent_through => u32::MAX,
-            (furthest, top) if furthest == buffer => top,
-            (furthest, _) if furthest > buffer => u32::MAX,
+            (highest_position, top) if highest_position == buffer => top,
+            (highest_position, _) if highest_position > buffer => u32::MAX,
             _ => 0,
         }
     }

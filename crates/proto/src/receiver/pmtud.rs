@@ -13,14 +13,14 @@ use crate::wire::packet::{Go, Message, NullAck};
 /// A control packet that every path carries: the longest message, a RESEND of 64 ranges, fits.
 const SAFE_CONTROL_BYTES: usize = 564;
 /// Expiries of the control timer in a row after which control packets become short.
-const EXPIRIES: u8 = 2;
+const MAX_EXPIRIES: u8 = 2;
 /// Sizes as the receiver knows them.
 #[derive(Debug)]
-pub(super) struct Sizing {
+pub(super) struct ReceiverPmtud {
     /// Data bytes per packet in new GOs.
     packet_bytes: u32,
     /// The sender's packet that announced it.
-    said: Option<PacketNumber>,
+    announced_by: Option<PacketNumber>,
     /// Some buffers must be granted again.
     renewing: bool,
     /// The newest GO that granted a buffer again.
@@ -29,21 +29,21 @@ pub(super) struct Sizing {
     expiries: u8,
 }
 
-impl Sizing {
+impl ReceiverPmtud {
     /// The state before an announcement, where packets of `agreed` data bytes were negotiated and
     /// have `overhead` bytes more.
     pub(super) fn new(agreed: u32, overhead: u32) -> Self {
         let packet_bytes = first_size(agreed + overhead) - overhead;
-        Self { packet_bytes, said: None, renewing: false, renewed: None, expiries: 0 }
+        Self { packet_bytes, announced_by: None, renewing: false, renewed: None, expiries: 0 }
     }
 }
 
 impl Receiver {
     /// The geometry of new grants.
     pub(super) fn geometry(&self) -> Geometry {
-        let packet_bytes = match self.negotiated.rules.sizes {
+        let packet_bytes = match self.negotiated.profile.discovers_mtu {
             // Packets of odd size have no repair packets (`docs/protocol.md §6.10`).
-            true => self.sizing.packet_bytes & !1,
+            true => self.pmtud.packet_bytes & !1,
             false => self.negotiated.geometry.packet_bytes,
         };
         Geometry { packet_bytes, ..self.negotiated.geometry }
@@ -52,19 +52,19 @@ impl Receiver {
     /// Most bytes of a control packet.
     pub(super) fn control_limit(&self) -> usize {
         let agreed = self.negotiated.datagram_bytes;
-        if !self.negotiated.rules.sizes {
+        if !self.negotiated.profile.discovers_mtu {
             return self.negotiated.control_bytes;
         }
-        let overhead = self.negotiated.rules.data_overhead;
-        let first = first_size(agreed as u32).min(self.sizing.packet_bytes + overhead);
-        let narrow = self.sizing.expiries >= EXPIRIES;
-        let most = if narrow { SAFE_CONTROL_BYTES } else { first as usize };
+        let overhead = self.negotiated.profile.data_overhead;
+        let first = first_size(agreed as u32).min(self.pmtud.packet_bytes + overhead);
+        let reverse_spacing = self.pmtud.expiries >= MAX_EXPIRIES;
+        let most = if reverse_spacing { SAFE_CONTROL_BYTES } else { first as usize };
         most.max(SAFE_CONTROL_BYTES.min(agreed))
     }
 
     /// The same for a message, which cannot be cut later and must fit whatever the path becomes.
     pub(super) fn message_limit(&self) -> usize {
-        match self.negotiated.rules.sizes {
+        match self.negotiated.profile.discovers_mtu {
             true => self.negotiated.datagram_bytes.min(SAFE_CONTROL_BYTES),
             false => self.negotiated.control_bytes,
         }
@@ -72,30 +72,30 @@ impl Receiver {
 
     /// The control timer expired: the reverse path's MTU may have become smaller too.
     pub(super) fn on_control_expiry(&mut self) {
-        self.sizing.expiries = self.sizing.expiries.saturating_add(1);
+        self.pmtud.expiries = self.pmtud.expiries.saturating_add(1);
     }
 
     /// A message was acknowledged. Control packets stay short once they are.
-    pub(super) fn on_control_heard(&mut self) {
-        if self.sizing.expiries < EXPIRIES {
-            self.sizing.expiries = 0;
+    pub(super) fn on_control_acked(&mut self) {
+        if self.pmtud.expiries < MAX_EXPIRIES {
+            self.pmtud.expiries = 0;
         }
     }
 
     /// The sender's announcement of the packet size.
     pub(super) fn on_size(&mut self, now: Instant, null_ack: &NullAck) {
-        let newer = self.sizing.said.is_none_or(|said| null_ack.number > said);
-        if !self.negotiated.rules.sizes || null_ack.packet_bytes == 0 || !newer {
+        let newer = self.pmtud.announced_by.is_none_or(|last| null_ack.number > last);
+        if !self.negotiated.profile.discovers_mtu || null_ack.packet_bytes == 0 || !newer {
             return;
         }
         let agreed = self.negotiated.geometry.packet_bytes;
         let bytes = u32::from(null_ack.packet_bytes);
         let bytes = bytes.clamp(agreed.min(MIN_SEALED_PACKET_BYTES), agreed);
-        self.sizing.said = Some(null_ack.number);
+        self.pmtud.announced_by = Some(null_ack.number);
         // Buffers that were granted with smaller packets, and have not begun, are worth a new GO
         // too.
-        self.sizing.renewing |= bytes < self.sizing.packet_bytes || self.is_small_for(bytes);
-        self.sizing.packet_bytes = bytes;
+        self.pmtud.renewing |= bytes < self.pmtud.packet_bytes || self.is_small_for(bytes);
+        self.pmtud.packet_bytes = bytes;
         self.grant(now);
     }
 
@@ -106,7 +106,7 @@ impl Receiver {
     /// Grants buffers again that were granted with packets too large to pass, or smaller than
     /// necessary.
     pub(super) fn renew(&mut self, now: Instant) {
-        if !self.sizing.renewing {
+        if !self.pmtud.renewing {
             return;
         }
         let geometry = self.geometry();
@@ -127,20 +127,20 @@ impl Receiver {
                 packet_bytes: geometry.packet_bytes,
                 generation: assembly.generation(),
             }));
-            self.recovery.on_renewed(number);
-            self.recovery.on_granted(now, number, seq);
-            self.said(number, seq);
-            self.sizing.renewed = Some(seq);
+            self.loss_detector.on_renewed(number);
+            self.loss_detector.on_granted(now, number, seq);
+            self.note_request(number, seq);
+            self.pmtud.renewed = Some(seq);
         }
-        self.sizing.renewing = false;
+        self.pmtud.renewing = false;
     }
 
     /// This host refuses to send datagrams of `bytes`. Returns whether control packets can be
     /// smaller.
     pub(crate) fn handle_size_refused(&mut self, bytes: u32) -> bool {
-        let helps = self.negotiated.rules.sizes && bytes as usize > SAFE_CONTROL_BYTES;
+        let helps = self.negotiated.profile.discovers_mtu && bytes as usize > SAFE_CONTROL_BYTES;
         if helps {
-            self.sizing.expiries = EXPIRIES;
+            self.pmtud.expiries = MAX_EXPIRIES;
         }
         helps
     }
@@ -148,6 +148,6 @@ impl Receiver {
     /// Whether a sender that has every message up to `ack` has all renewed GOs: if not, its report
     /// of sent buffers may be of an old generation.
     pub(super) fn knows_renewals(&self, ack: ControlSeq) -> bool {
-        !self.sizing.renewing && self.sizing.renewed.is_none_or(|seq| ack.reaches(seq))
+        !self.pmtud.renewing && self.pmtud.renewed.is_none_or(|seq| ack.reaches(seq))
     }
 }

@@ -3,43 +3,45 @@
 
 use super::Receiver;
 use super::assembly::Assembly;
-use crate::negotiated::{Pace, Underway};
+use crate::negotiated::{ProgressCounter, ProgressTimescale};
 
 /// Least bytes of a control packet worth sending: every kind of message of `rfc998` fits, a RESEND
 /// cut to its first packets.
-const LEAST_CONTROL: usize = 36;
+const MIN_CONTROL_BYTES: usize = 36;
 
 impl Receiver {
     /// Most bytes of a control packet now, within the amplification limit.
     pub(super) fn allowed_bytes(&self) -> usize {
-        if self.allowance < LEAST_CONTROL { 0 } else { self.allowance }
+        if self.allowance < MIN_CONTROL_BYTES { 0 } else { self.allowance }
     }
 
     /// Whether a sent message is unacknowledged.
-    pub(crate) fn waits(&self) -> bool {
+    pub(crate) fn waits_for_ack(&self) -> bool {
         !self.fifo.is_empty()
     }
 
     /// The progress that the watchdog expects, if any: of buffers with an arrival, once more of
     /// them was requested, since the sender has them; and of unacknowledged messages. A sender
     /// without any data so far may be waiting for its client.
-    pub(crate) fn underway(&self) -> [Option<Underway>; 2] {
-        let asked = self.asked_packets > self.asked_before && !self.steered.peer_pauses;
+    pub(crate) fn underway(&self) -> [Option<ProgressCounter>; 2] {
+        let asked = self.requested_packets > self.requested_before && !self.settings.peer_pauses;
         let begun = asked && self.assemblies.values().any(Assembly::is_supplied);
-        let missing =
-            Underway { signs: self.stats.data_packets_received, tries: self.asked_packets };
+        let missing = ProgressCounter {
+            signs: self.stats.data_packets_received,
+            tries: self.requested_packets,
+        };
         // New data are progress too, whatever is not acknowledged.
         let signs = u64::from(self.fifo.acknowledged().0) + self.stats.data_packets_received;
-        let said = Underway { signs, tries: self.stats.control_packets };
-        [begun.then_some(missing), (!self.fifo.is_empty()).then_some(said)]
+        let control = ProgressCounter { signs, tries: self.stats.control_packets };
+        [begun.then_some(missing), (!self.fifo.is_empty()).then_some(control)]
     }
 
     /// The time scale of progress. Repeated messages measure no round trip (Karn's rule), so half a
     /// minute of queue on the forward path may never be measured; the acknowledgement delay shows
     /// it.
-    pub(crate) fn pace_of_progress(&self) -> Pace {
+    pub(crate) fn pace_of_progress(&self) -> ProgressTimescale {
         let (round_trip, interval) = (self.rtt.assumed(), self.sender_burst.interval);
-        Pace { round_trip, answer: self.fifo.took(), interval }
+        ProgressTimescale { round_trip, answer: self.fifo.ack_delay(), interval }
     }
 }
 
@@ -47,17 +49,17 @@ impl Receiver {
 mod tests {
     use std::time::Duration;
 
-    use crate::negotiated::Taken;
+    use crate::negotiated::PacketOutcome;
     use crate::receiver::test_fixture::{bench, now};
     use crate::units::{ControlSeq, PacketNumber};
     use crate::wire::packet::NullAck;
 
     /// A sender that acknowledges everything, and resends in its first generation only.
     #[test]
-    fn data_that_are_void_for_ever_are_a_standstill() {
+    fn data_of_an_old_generation_for_ever_are_a_stall() {
         let mut bench = bench(1);
         let mut ack = bench.turn(now());
-        assert_eq!(bench.data_at(now(), ack, 0), Taken::Authentic);
+        assert_eq!(bench.data_at(now(), ack, 0), PacketOutcome::Authentic);
         let smaller = NullAck {
             number: PacketNumber(9),
             ack,
@@ -73,7 +75,7 @@ mod tests {
         let mut seen = Vec::new();
         for n in 1..100 {
             let now = now() + Duration::from_millis(500) * n;
-            assert_eq!(bench.data_at(now, ack, n), Taken::Authentic);
+            assert_eq!(bench.data_at(now, ack, n), PacketOutcome::Authentic);
             ack = bench.turn(now);
             seen.extend(bench.receiver.underway()[0]);
         }
@@ -85,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_of_which_nothing_came_may_wait() {
+    fn a_sender_without_data_so_far_may_wait() {
         let mut bench = bench(1);
         for n in 0..100 {
             let now = now() + Duration::from_millis(500) * n;
@@ -93,6 +95,6 @@ mod tests {
             bench.receiver.on_ack(now, ControlSeq(1));
             assert_eq!(bench.receiver.underway()[0], None);
         }
-        assert!(bench.receiver.asked_packets > 0);
+        assert!(bench.receiver.requested_packets > 0);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Assemblies, Receiver};
 use crate::limits::MAX_RANGES;
-use crate::loss_detection::Ask;
+use crate::loss_detection::ResendRequest;
 use crate::time::Instant;
 use crate::trace::{Timer, TraceEvent};
 use crate::wire::packet::{IndexRange, Message, Resend};
@@ -17,7 +17,7 @@ const RESENDS_PER_ROUND: u32 = 16;
 impl Receiver {
     /// Packets that one RESEND can name; `u32::MAX` where it names ranges.
     fn packets_per_resend(&self) -> u32 {
-        match self.negotiated.rules.sizes {
+        match self.negotiated.profile.discovers_mtu {
             true => u32::MAX,
             false => rfc998::packets_per_resend(self.message_limit()),
         }
@@ -29,10 +29,10 @@ impl Receiver {
     }
 
     /// Polls the loss detector and puts its requests into the FIFO.
-    pub(super) fn look(&mut self, now: Instant) {
+    pub(super) fn request_missing(&mut self, now: Instant) {
         let timing = self.timing();
-        let mut asks = std::mem::take(&mut self.asks);
-        self.recovery.poll(now, &Assemblies(&self.assemblies), &timing, &mut asks);
+        let mut asks = std::mem::take(&mut self.requests);
+        self.loss_detector.poll(now, &Assemblies(&self.assemblies), &timing, &mut asks);
         let ranges = (self.message_limit().saturating_sub(NOT_RANGES) / 8).clamp(1, MAX_RANGES);
         let (packets, end) = (self.packets_per_resend(), timing.packets_per_buffer);
         asks.sort_unstable_by_key(|ask| (ask.buffer, ask.range.start));
@@ -41,35 +41,35 @@ impl Receiver {
                 self.resend(now, Resend { buffer: group[0].buffer, missing });
             }
         }
-        if self.recovery.expiries() > self.stats.data_timeouts {
+        if self.loss_detector.expiries() > self.stats.data_timeouts {
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Data });
         }
-        self.stats.data_timeouts = self.recovery.expiries();
+        self.stats.data_timeouts = self.loss_detector.expiries();
         asks.clear();
-        self.asks = asks;
+        self.requests = asks;
     }
 
     fn resend(&mut self, now: Instant, resend: Resend) {
         let buffer = resend.buffer;
         let missing = resend.missing.clone();
         let seq = self.fifo.push(Message::Resend(resend));
-        self.said(buffer, seq);
-        let before = self.asked_packets;
+        self.note_request(buffer, seq);
+        let before = self.requested_packets;
         for range in missing {
             // The end of the buffer may not be known.
             let end = range.end.min(self.negotiated.geometry.max_packets());
-            self.asked_packets += u64::from(end.saturating_sub(range.start));
+            self.requested_packets += u64::from(end.saturating_sub(range.start));
             let (passed, open) = (self.passed_in(buffer), range.end == u32::MAX);
             match self.assemblies.get_mut(&buffer).filter(|_| open && passed == u32::MAX) {
-                Some(assembly) => assembly.on_open_ask(range.start),
+                Some(assembly) => assembly.on_open_request(range.start),
                 None => {
                     let passed = passed.min(end).saturating_sub(range.start);
                     self.passed_packets += u64::from(passed);
                 }
             }
-            self.recovery.on_asked(now, Ask { buffer, range }, seq);
+            self.loss_detector.on_requested(now, ResendRequest { buffer, range }, seq);
         }
-        let packets = self.asked_packets - before;
+        let packets = self.requested_packets - before;
         self.trace.note(now, || TraceEvent::Resend { number: buffer.0, packets });
     }
 }
@@ -77,7 +77,7 @@ impl Receiver {
 /// Cuts the requests for one buffer into messages of at most `ranges` and `packets`. A range that
 /// ends in `u32::MAX` ends with the buffer, which has at most `end` packets; it is cut only if
 /// those are too many.
-fn messages(asks: &[Ask], ranges: usize, packets: u32, end: u32) -> Vec<Vec<IndexRange>> {
+fn messages(asks: &[ResendRequest], ranges: usize, packets: u32, end: u32) -> Vec<Vec<IndexRange>> {
     let mut messages = Vec::new();
     let (mut message, mut room) = (Vec::new(), packets);
     for ask in asks {
@@ -105,15 +105,18 @@ mod tests {
     use crate::units::BufferNumber;
 
     fn cut(asks: &[(u32, u32)], ranges: usize, packets: u32, end: u32) -> Vec<Vec<(u32, u32)>> {
-        let ask = |&(start, end)| Ask { buffer: BufferNumber(1), range: IndexRange { start, end } };
-        let asks: Vec<Ask> = asks.iter().map(ask).collect();
+        let ask = |&(start, end)| ResendRequest {
+            buffer: BufferNumber(1),
+            range: IndexRange { start, end },
+        };
+        let asks: Vec<ResendRequest> = asks.iter().map(ask).collect();
         let pair = |range: &IndexRange| (range.start, range.end);
         let pairs = |message: &Vec<IndexRange>| message.iter().map(pair).collect();
         messages(&asks, ranges, packets, end).iter().map(pairs).collect()
     }
 
     #[test]
-    fn a_message_names_no_more_than_fits_and_together_they_name_all() {
+    fn requests_are_cut_into_messages_that_fit_without_a_gap() {
         assert_eq!(cut(&[(0, 5), (7, 9)], 64, u32::MAX, 100), [[(0, 5), (7, 9)]]);
         assert_eq!(cut(&[(0, 5), (7, 9)], 1, u32::MAX, 100), [[(0, 5)], [(7, 9)]]);
         assert_eq!(cut(&[(3, u32::MAX)], 64, u32::MAX, 100), [[(3, u32::MAX)]]);

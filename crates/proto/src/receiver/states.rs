@@ -8,7 +8,7 @@ pub(crate) enum Phase {
     /// Every buffer up to the last was handed out.
     Complete,
     /// The client gave its verdict (`sealed`).
-    Judged,
+    Decided,
     /// Everything is acknowledged.
     Finished,
 }
@@ -21,7 +21,7 @@ pub(crate) enum Step {
     /// The client's verdict.
     Verdict,
     /// The sender acknowledged every message.
-    AllHeard,
+    AllAcked,
 }
 
 impl Phase {
@@ -29,9 +29,9 @@ impl Phase {
     pub(crate) fn take(&mut self, step: Step) -> bool {
         let next = match (*self, step) {
             (Self::Receiving, Step::AllHere) => Self::Complete,
-            (Self::Complete, Step::Verdict) => Self::Judged,
+            (Self::Complete, Step::Verdict) => Self::Decided,
             // Without a verdict (`rfc998`), the last OK is the last message.
-            (Self::Complete | Self::Judged, Step::AllHeard) => Self::Finished,
+            (Self::Complete | Self::Decided, Step::AllAcked) => Self::Finished,
             _ => return false,
         };
         *self = next;
@@ -87,12 +87,12 @@ mod tests {
 
     #[test]
     fn every_phase_against_every_step() {
-        use Phase::{Complete, Finished, Judged, Receiving};
-        let steps = [Step::AllHere, Step::Verdict, Step::AllHeard];
+        use Phase::{Complete, Decided, Finished, Receiving};
+        let steps = [Step::AllHere, Step::Verdict, Step::AllAcked];
         for (phase, after) in [
             (Receiving, [Some(Complete), None, None]),
-            (Complete, [None, Some(Judged), Some(Finished)]),
-            (Judged, [None, None, Some(Finished)]),
+            (Complete, [None, Some(Decided), Some(Finished)]),
+            (Decided, [None, None, Some(Finished)]),
             (Finished, [None, None, None]),
         ] {
             for (step, expected) in steps.into_iter().zip(after) {

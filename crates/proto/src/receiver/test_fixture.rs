@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use super::Receiver;
 use super::assembly::Assembly;
-use crate::api::{Event, Reception};
+use crate::api::{Event, RecvMeta};
 use crate::buffer::{Buffer, Geometry};
-use crate::codec::{Link, Received};
+use crate::codec::{Codec, DecodedPacket};
 use crate::crypto::cipher::Cipher;
-use crate::fec::{Block, Repair};
-use crate::loss_detection::{RecoveryLaw, build};
-use crate::negotiated::{Negotiated, Taken};
+use crate::fec::{FecBlock, FecPolicy};
+use crate::loss_detection::{LossDetection, build};
+use crate::negotiated::{Negotiated, PacketOutcome};
 use crate::time::Instant;
 use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use crate::wire::Wire;
 use crate::wire::packet::{Burst, DataHeader, RepairHeader};
-use crate::wire_profile::Rules;
+use crate::wire_profile::WireProfile;
 
 pub(super) const PACKET: u32 = 200;
 pub(super) const BUFFER: u32 = 100_000;
@@ -30,9 +30,9 @@ pub(super) fn image() -> Vec<u8> {
 
 pub(super) struct Bench {
     pub(super) receiver: Receiver,
-    own: Link,
-    pub(super) peer: Link,
-    pub(super) block: Block,
+    own: Codec,
+    pub(super) peer: Codec,
+    pub(super) block: FecBlock,
     symbols: Vec<u8>,
 }
 
@@ -41,12 +41,12 @@ pub(super) fn bench(buffers: u32) -> Bench {
     let geometry = Geometry { buffer_bytes: BUFFER, packet_bytes: PACKET };
     let rtt = Some(Duration::from_millis(40));
     let negotiated = Negotiated {
-        rules: Rules::of(Wire::Sealed),
+        profile: WireProfile::of(Wire::Sealed),
         geometry,
         max_outstanding: buffers,
         socket_bytes: None,
         burst: Burst { packets: 8, interval: Duration::from_millis(1) },
-        repair: Repair::Never,
+        repair: FecPolicy::Never,
         datagram_bytes: PACKET as usize + 48,
         control_bytes: 1200,
         burst_bytes: 1200,
@@ -54,14 +54,14 @@ pub(super) fn bench(buffers: u32) -> Bench {
         rtt,
         longest_rtt: rtt,
     };
-    let mut receiver = Receiver::new(negotiated, build(RecoveryLaw::EarlyGaps));
+    let mut receiver = Receiver::new(negotiated, build(LossDetection::EarlyGaps));
     for _ in 0..buffers {
         receiver.offer(now(), Buffer::new(BUFFER as usize));
     }
     let (a, b) = ([1; 32], [2; 32]);
-    let own = Link::sealed(1, 2, Cipher::Aes256Gcm, a, b);
-    let peer = Link::sealed(2, 1, Cipher::Aes256Gcm, b, a);
-    let block = Block::new(geometry, image().len() as u32).unwrap();
+    let own = Codec::sealed(1, 2, Cipher::Aes256Gcm, a, b);
+    let peer = Codec::sealed(2, 1, Cipher::Aes256Gcm, b, a);
+    let block = FecBlock::new(geometry, image().len() as u32).unwrap();
     let symbols = block.encode(&image(), 0..block.width()).unwrap();
     Bench { receiver, own, peer, block, symbols }
 }
@@ -73,7 +73,7 @@ impl Bench {
         RepairHeader { number, buffer, index, generation: 0, image_bytes }
     }
 
-    pub(super) fn repair(&mut self, header: RepairHeader, len: usize) -> Taken {
+    pub(super) fn repair(&mut self, header: RepairHeader, len: usize) -> PacketOutcome {
         let at = (header.index as usize % self.block.width() as usize) * PACKET as usize;
         let mut symbol = self.symbols[at..at + PACKET as usize].to_vec();
         symbol.resize(len, 0);
@@ -82,16 +82,16 @@ impl Bench {
         self.take(out)
     }
 
-    pub(super) fn honest(&mut self, index: u32) -> Taken {
+    pub(super) fn honest(&mut self, index: u32) -> PacketOutcome {
         self.repair(self.header(1, index), PACKET as usize)
     }
 
-    pub(super) fn data(&mut self, index: u32) -> Taken {
+    pub(super) fn data(&mut self, index: u32) -> PacketOutcome {
         self.data_at(now(), ControlSeq(1), index)
     }
 
     /// The same, with an acknowledgement up to `ack`.
-    pub(super) fn data_at(&mut self, now: Instant, ack: ControlSeq, index: u32) -> Taken {
+    pub(super) fn data_at(&mut self, now: Instant, ack: ControlSeq, index: u32) -> PacketOutcome {
         let header = DataHeader {
             number: PacketNumber(0),
             buffer: BufferNumber(1),
@@ -107,17 +107,17 @@ impl Bench {
         self.take_at(now, out)
     }
 
-    pub(super) fn take(&mut self, out: Vec<u8>) -> Taken {
+    pub(super) fn take(&mut self, out: Vec<u8>) -> PacketOutcome {
         self.take_at(now(), out)
     }
 
-    fn take_at(&mut self, now: Instant, mut out: Vec<u8>) -> Taken {
+    fn take_at(&mut self, now: Instant, mut out: Vec<u8>) -> PacketOutcome {
         match self.own.receive(&mut out, ControlSeq(0)) {
-            Some(Received::Data { header, raw }) => {
-                self.receiver.handle_data(now, &header, raw, Reception::default(), &mut self.own)
+            Some(DecodedPacket::Data { header, raw }) => {
+                self.receiver.handle_data(now, &header, raw, RecvMeta::default(), &mut self.own)
             }
-            Some(Received::Repair { header, raw }) => {
-                self.receiver.handle_repair(now, &header, raw, Reception::default(), &mut self.own)
+            Some(DecodedPacket::Repair { header, raw }) => {
+                self.receiver.handle_repair(now, &header, raw, RecvMeta::default(), &mut self.own)
             }
             _ => panic!("not a packet of a buffer"),
         }
@@ -127,7 +127,7 @@ impl Bench {
     pub(super) fn turn(&mut self, now: Instant) -> ControlSeq {
         self.receiver.handle_timeout(now);
         while self.receiver.poll_transmit(now, &mut self.own, &mut Vec::new()) {}
-        let newest = self.receiver.unheard.back().map(|(seq, _)| *seq);
+        let newest = self.receiver.unacked_requests.back().map(|(seq, _)| *seq);
         newest.unwrap_or_else(|| self.receiver.acknowledged())
     }
 

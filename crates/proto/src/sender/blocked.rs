@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::Sender;
-use crate::stats::Waited;
+use crate::stats::BlockedTime;
 use crate::time::Instant;
 use crate::trace::{Cause, TraceEvent};
 
 /// A shorter block has no effect.
-const HELD_BACK: Duration = Duration::from_millis(1);
+const MIN_BLOCK: Duration = Duration::from_millis(1);
 
 /// The cause that blocks the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Sender {
     /// Whether a cause other than pacing has blocked the sender until now.
     pub(super) fn was_held_back(&self, now: Instant) -> bool {
         let other = self.blocked.filter(|(why, _)| *why != Blocked::Pacing);
-        other.is_some_and(|(_, since)| now.since(since) >= HELD_BACK)
+        other.is_some_and(|(_, since)| now.since(since) >= MIN_BLOCK)
     }
 
     pub(super) fn block_over(&mut self, now: Instant) {
@@ -59,7 +59,7 @@ impl Sender {
     }
 }
 
-pub(super) fn add_wait(waited: &mut Waited, why: Blocked, time: Duration) {
+pub(super) fn add_wait(waited: &mut BlockedTime, why: Blocked, time: Duration) {
     let sum = match why {
         Blocked::Pacing => &mut waited.pacing,
         Blocked::InFlight => &mut waited.in_flight,

@@ -21,43 +21,43 @@ const MAX_DOUBLINGS: u32 = 5;
 
 /// The times of the receiver's feedback.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hearing {
-    heard: Instant,
+pub(super) struct FeedbackWatch {
+    last_packet: Instant,
     /// When the rate law was informed of the feedback timeout, since the last packet.
-    pub(super) silence_told: Option<Instant>,
+    pub(super) silence_reported: Option<Instant>,
     /// When the newest report came, or the oldest packet in flight left.
     pub(super) reported: Instant,
     /// The counts in the newest report: delivered and lost packets.
-    told: (u64, u64),
+    counts: (u64, u64),
     pub(super) probe_due: Instant,
     /// Probes since data other than probes left.
     probes: u32,
     /// When data other than probes left last.
-    let_go: Instant,
+    last_data: Instant,
 }
 
-impl Hearing {
+impl FeedbackWatch {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            heard: now,
-            silence_told: None,
+            last_packet: now,
+            silence_reported: None,
             reported: now,
-            told: (0, 0),
+            counts: (0, 0),
             probe_due: now,
             probes: 0,
-            let_go: now,
+            last_data: now,
         }
     }
 
-    pub(super) fn on_heard(&mut self, now: Instant) {
-        self.heard = now;
-        self.silence_told = None;
+    pub(super) fn on_authentic(&mut self, now: Instant) {
+        self.last_packet = now;
+        self.silence_reported = None;
     }
 
     /// A report came; one without a new packet does not count.
     pub(super) fn on_reported(&mut self, now: Instant, sample: &Sample) {
-        let told = (sample.delivered_packets, sample.lost_packets);
-        if std::mem::replace(&mut self.told, told) != told {
+        let counts = (sample.delivered_packets, sample.lost_packets);
+        if std::mem::replace(&mut self.counts, counts) != counts {
             self.reported = now;
         }
     }
@@ -77,34 +77,38 @@ impl Hearing {
 
 impl Sender {
     pub(super) fn silence_due(&self) -> Option<Instant> {
-        if !self.is_told() || self.stands_still() || self.sampler.in_flight_bytes() == 0 {
+        if !self.has_feedback() || self.is_fully_paused() || self.sampler.in_flight_bytes() == 0 {
             return None;
         }
         let rtt = self.rtt.assumed();
-        let patience = (rtt * 3).max(self.rtt.timeout()).max(Duration::from_millis(200));
-        let since = self.hearing.silence_told.unwrap_or(self.hearing.heard).max(self.hearing.heard);
-        Some(since.max(self.sampler.last_sent().unwrap_or(since)) + patience)
+        let timeout = (rtt * 3).max(self.rtt.timeout()).max(Duration::from_millis(200));
+        let since = self
+            .feedback
+            .silence_reported
+            .unwrap_or(self.feedback.last_packet)
+            .max(self.feedback.last_packet);
+        Some(since.max(self.sampler.last_sent().unwrap_or(since)) + timeout)
     }
 
     /// When an emulated protocol with such a rule declares all outstanding data lost.
     pub(super) fn all_lost_at(&self) -> Option<Instant> {
         let after = self.schedule.ways().all_lost_after?;
         let waits = self.schedule.has_supplied() && !self.schedule.may_be_due();
-        let since = self.hearing.reported.max(self.sampler.last_sent()?);
-        (waits && self.phase == Phase::Sending && !self.stands_still())
+        let since = self.feedback.reported.max(self.sampler.last_sent()?);
+        (waits && self.phase == Phase::Sending && !self.is_fully_paused())
             .then(|| since + after.max(self.rtt.assumed() * 2))
     }
 
     /// Whether the sender gets feedback on its packets.
-    pub(super) fn is_told(&self) -> bool {
-        self.negotiated.rules.reports || self.ledger.is_some()
+    pub(super) fn has_feedback(&self) -> bool {
+        self.negotiated.profile.reports || self.ledger.is_some()
     }
 
     /// Data leave that are no probe.
-    pub(super) fn let_go(&mut self, now: Instant) {
+    pub(super) fn on_data_left(&mut self, now: Instant) {
         self.block_over(now);
-        self.hearing.let_go = now;
-        self.hearing.probes = 0;
+        self.feedback.last_data = now;
+        self.feedback.probes = 0;
     }
 
     pub(super) fn breaker_open(&self, now: Instant) -> bool {
@@ -113,12 +117,12 @@ impl Sender {
             // Before a buffer was sent there can be no feedback on it; but packets that the window
             // holds back are never sent.
             Some(ledger) => {
-                let held = || (self.room(&self.pacing()) == 0).then_some(self.hearing.let_go);
-                ledger.waits_since().or_else(held).map(|at| at.max(self.hearing.reported))
+                let held = || (self.room(&self.pacing()) == 0).then_some(self.feedback.last_data);
+                ledger.waits_since().or_else(held).map(|at| at.max(self.feedback.reported))
             }
-            None => Some(self.hearing.reported),
+            None => Some(self.feedback.reported),
         };
-        self.is_told()
+        self.has_feedback()
             && self.sampler.in_flight_bytes() > 0
             && since.is_some_and(|since| now.since(since) > BREAKER.max(rtt * 8))
     }
@@ -130,15 +134,15 @@ mod tests {
 
     /// Seconds between the probes of a breaker that stays open.
     fn pauses(waits: bool) -> Vec<u64> {
-        let mut hearing = Hearing::new(Instant::EPOCH);
+        let mut feedback = FeedbackWatch::new(Instant::EPOCH);
         let seconds = (0..200)
-            .filter(|second| hearing.probe(Instant::EPOCH + Duration::from_secs(*second), waits));
+            .filter(|second| feedback.probe(Instant::EPOCH + Duration::from_secs(*second), waits));
         let at: Vec<u64> = seconds.collect();
         at.windows(2).map(|pair| pair[1] - pair[0]).collect()
     }
 
     #[test]
-    fn a_receiver_that_speaks_when_nothing_comes_gets_its_silence() {
+    fn probes_get_rarer_for_a_receiver_that_repeats_its_requests() {
         assert!(pauses(false).iter().all(|pause| *pause == 1));
         let (quick, slow) = ([1; 8], [2, 4, 8, 16, 32, 32, 32, 32]);
         assert_eq!(pauses(true)[..15], [&quick[..], &slow[..]].concat()[..15]);

@@ -13,14 +13,14 @@ const NULL_ACK: u64 = HEADER_BYTES as u64 + 8 + IPV6_HEADER_BYTES as u64 + UDP_H
 
 /// The coins, and the room within the amplification limit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Toss {
+pub(super) struct CoinTest {
     state: u64,
     /// Bytes that may leave, and header bytes of a packet.
     room: u64,
     headers: u64,
 }
 
-impl Toss {
+impl CoinTest {
     /// Whether a packet of `data_bytes` may leave.
     pub(super) fn has_room(&self, data_bytes: usize) -> bool {
         data_bytes as u64 + self.headers <= self.room
@@ -42,14 +42,14 @@ impl Toss {
 
 /// The receiver's evidence that it gets the packets, since the last call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Calls {
+pub(crate) struct CoinEvidence {
     /// Coins guessed right.
     pub(crate) right: u32,
     /// A coin was guessed wrong.
     pub(crate) wrong: bool,
 }
 
-impl Calls {
+impl CoinEvidence {
     /// Counts right guesses; `None`: one was wrong.
     pub(super) fn note(&mut self, tosses: Option<u32>) {
         match tosses {
@@ -61,37 +61,37 @@ impl Calls {
 
 impl Sender {
     /// Starts the coin test with `seed`, or ends it (`None`).
-    pub(crate) fn doubt(&mut self, seed: Option<u64>) {
-        let headers = u64::from(self.negotiated.rules.data_overhead) + self.sampler.overhead();
-        self.schedule.doubt(seed.map(|state| Toss { state, room: 0, headers }));
+    pub(crate) fn test_by_coins(&mut self, seed: Option<u64>) {
+        let headers = u64::from(self.negotiated.profile.data_overhead) + self.sampler.overhead();
+        self.schedule.set_coin_test(seed.map(|state| CoinTest { state, room: 0, headers }));
     }
 
     /// Sets the bytes of IP packets that may leave while the receiver's address is not validated.
-    pub(crate) fn allow(&mut self, bytes: u64) {
-        if let Some(toss) = &mut self.schedule.toss {
-            toss.room = bytes;
+    pub(crate) fn set_allowance(&mut self, bytes: u64) {
+        if let Some(coin_test) = &mut self.schedule.coin_test {
+            coin_test.room = bytes;
         }
     }
 
     /// Whether the receiver's address is not validated.
-    pub(super) fn is_in_doubt(&self) -> bool {
-        self.schedule.toss.is_some()
+    pub(super) fn is_unvalidated(&self) -> bool {
+        self.schedule.coin_test.is_some()
     }
 
     /// Whether data or an acknowledgement wait for room within the amplification limit.
     pub(crate) fn waits_for_room(&self) -> bool {
-        self.schedule.waits_for_room() || (self.duties.owed.is_some() && !self.may_acknowledge())
+        self.schedule.waits_for_room() || (self.acks.owed.is_some() && !self.may_acknowledge())
     }
 
     /// The evidence since the last call.
-    pub(crate) fn take_calls(&mut self) -> Calls {
-        std::mem::take(&mut self.calls)
+    pub(crate) fn take_coin_evidence(&mut self) -> CoinEvidence {
+        std::mem::take(&mut self.coin_evidence)
     }
 
     /// Checks the coins that the RESENDs of a control packet guess. Successive RESENDs of one
     /// buffer with ascending ranges count as one: each has room for few ranges.
-    pub(super) fn hear_calls(&mut self, messages: &[(ControlSeq, Message)]) {
-        let high = self.duties.inbox.high();
+    pub(super) fn check_coins(&mut self, messages: &[(ControlSeq, Message)]) {
+        let high = self.acks.received.high();
         let mut asked: Option<(BufferNumber, Vec<IndexRange>)> = None;
         for (seq, message) in messages {
             let Message::Resend(resend) = message else { continue };
@@ -107,23 +107,23 @@ impl Sender {
                     missing.extend_from_slice(&resend.missing);
                 }
                 _ => {
-                    self.hear_call(asked.take());
+                    self.check_coins_of(asked.take());
                     asked = Some((resend.buffer, resend.missing.clone()));
                 }
             }
         }
-        self.hear_call(asked);
+        self.check_coins_of(asked);
     }
 
-    fn hear_call(&mut self, asked: Option<(BufferNumber, Vec<IndexRange>)>) {
+    fn check_coins_of(&mut self, asked: Option<(BufferNumber, Vec<IndexRange>)>) {
         if let Some((buffer, missing)) = asked {
-            self.calls.note(self.schedule.call(buffer, &missing));
+            self.coin_evidence.note(self.schedule.check_coins(buffer, &missing));
         }
     }
 
     /// Whether a NULL-ACK may leave.
     pub(super) fn may_acknowledge(&self) -> bool {
-        self.schedule.toss.is_none_or(|toss| toss.room >= NULL_ACK)
+        self.schedule.coin_test.is_none_or(|coin_test| coin_test.room >= NULL_ACK)
     }
 }
 
@@ -131,21 +131,25 @@ impl Sender {
 mod tests {
     use super::*;
     use crate::buffer::{Buffer, Geometry};
-    use crate::sender::outgoing_buffer::Outgoing;
+    use crate::sender::outgoing_buffer::OutgoingBuffer;
 
     #[test]
-    fn what_has_no_room_stays_due_and_what_has_is_tossed_once() {
+    fn packets_without_room_stay_due_and_others_toss_one_coin() {
         let mut buffer = Buffer::new(2000);
         buffer.set_len(2000);
-        let mut outgoing = Outgoing::new(Geometry { buffer_bytes: 2000, packet_bytes: 10 }, 0);
+        let mut outgoing =
+            OutgoingBuffer::new(Geometry { buffer_bytes: 2000, packet_bytes: 10 }, 0);
         outgoing.fill(buffer, true);
-        let mut toss = Toss { state: 7, room: 14, headers: 5 };
-        assert_eq!((outgoing.next_bytes(), outgoing.next_in_doubt(&mut toss)), (Some(10), None));
+        let mut coin_test = CoinTest { state: 7, room: 14, headers: 5 };
+        assert_eq!(
+            (outgoing.next_bytes(), outgoing.next_by_coin(&mut coin_test)),
+            (Some(10), None)
+        );
         assert!(!outgoing.has_begun(), "nothing was passed over");
-        toss.room = 15 * 200;
-        let left = std::iter::from_fn(|| outgoing.next_in_doubt(&mut toss)).count();
+        coin_test.room = 15 * 200;
+        let left = std::iter::from_fn(|| outgoing.next_by_coin(&mut coin_test)).count();
         assert!((60..140).contains(&left), "{left} of 200");
         assert!(outgoing.is_sent() && !outgoing.is_all_sent() && outgoing.next_bytes().is_none());
-        assert_eq!(outgoing.tossed() as usize, left);
+        assert_eq!(outgoing.coin_sent() as usize, left);
     }
 }

@@ -9,7 +9,7 @@ const WINDOW: u32 = 8192;
 
 /// The gap-free run of messages received, and those beyond it.
 #[derive(Debug, Default)]
-pub(crate) struct Inbox {
+pub(crate) struct ControlWindow {
     high: ControlSeq,
     /// Raw sequence numbers, compared by membership only.
     beyond: BTreeSet<u32>,
@@ -17,7 +17,7 @@ pub(crate) struct Inbox {
     newest_ok: Option<ControlSeq>,
 }
 
-impl Inbox {
+impl ControlWindow {
     /// The message `seq` is an OK.
     pub(crate) fn note_ok(&mut self, seq: ControlSeq) {
         if self.newest_ok.is_none_or(|newest| seq.reaches(newest)) {
@@ -59,29 +59,29 @@ mod tests {
 
     #[test]
     fn each_message_counts_once_and_the_run_closes_over_gaps() {
-        let mut inbox = Inbox::default();
-        assert!(inbox.take(ControlSeq(1)) && !inbox.take(ControlSeq(1)));
-        assert!(inbox.take(ControlSeq(3)) && inbox.high() == ControlSeq(1));
-        assert!(!inbox.take(ControlSeq(3)) && inbox.take(ControlSeq(2)));
-        assert_eq!(inbox.high(), ControlSeq(3));
-        assert!(!inbox.take(ControlSeq(3 + WINDOW + 1)));
+        let mut received = ControlWindow::default();
+        assert!(received.take(ControlSeq(1)) && !received.take(ControlSeq(1)));
+        assert!(received.take(ControlSeq(3)) && received.high() == ControlSeq(1));
+        assert!(!received.take(ControlSeq(3)) && received.take(ControlSeq(2)));
+        assert_eq!(received.high(), ControlSeq(3));
+        assert!(!received.take(ControlSeq(3 + WINDOW + 1)));
     }
 
     #[test]
-    fn what_was_said_after_an_ok_is_known() {
-        let mut inbox = Inbox::default();
-        assert!(inbox.is_after_oks(ControlSeq(1)));
+    fn a_message_is_compared_with_the_newest_ok() {
+        let mut received = ControlWindow::default();
+        assert!(received.is_after_oks(ControlSeq(1)));
         for seq in [5, 3] {
-            inbox.note_ok(ControlSeq(seq));
+            received.note_ok(ControlSeq(seq));
         }
-        assert!(!inbox.is_after_oks(ControlSeq(4)) && inbox.is_after_oks(ControlSeq(6)));
+        assert!(!received.is_after_oks(ControlSeq(4)) && received.is_after_oks(ControlSeq(6)));
     }
 
     #[test]
     fn numbers_wrap() {
         let high = ControlSeq(u32::MAX);
-        let mut inbox = Inbox { high, ..Inbox::default() };
-        assert!(inbox.take(ControlSeq(0)) && inbox.take(ControlSeq(1)));
-        assert_eq!(inbox.high(), ControlSeq(1));
+        let mut received = ControlWindow { high, ..ControlWindow::default() };
+        assert!(received.take(ControlSeq(0)) && received.take(ControlSeq(1)));
+        assert_eq!(received.high(), ControlSeq(1));
     }
 }

@@ -8,11 +8,11 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::outgoing_buffer::Piece;
-use super::packet::{Leaving, What};
+use super::outgoing_buffer::DataPacket;
+use super::packet::{OutgoingPacket, PacketBody};
 use super::schedule::Schedule;
 use super::{Phase, Sender};
-use crate::fec::{Block, Repair};
+use crate::fec::{FecBlock, FecPolicy};
 use crate::time::{Instant, nanos};
 use crate::trace::TraceEvent;
 use crate::units::BufferNumber;
@@ -25,7 +25,7 @@ const LEAST_LOSS: f64 = 0.0005;
 const MOST_LOSS: f64 = 0.25;
 /// Round trips after its sending within which a packet cannot have been requested again: one for
 /// the answer, and half of one for the reordering window and the interval of control packets.
-const UNHEARD: (u32, u32) = (3, 2);
+const UNCONFIRMED_TRIPS: (u32, u32) = (3, 2);
 /// Nanoseconds of coding per byte of a buffer on a slow machine: for each repair packet, and at
 /// most for transforms (`docs/decisions/repair.md`).
 const PRODUCT_NS: f64 = 0.25;
@@ -39,7 +39,7 @@ const QUEUE_PART: u32 = 4;
 
 /// Packets of a buffer that may be lost without the sender knowing.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Unheard {
+pub(super) struct UnconfirmedPackets {
     /// When its first packet left, and the last of its first pass.
     pass: Option<(Instant, Instant)>,
     /// Packets sent again since repair packets left last.
@@ -49,9 +49,9 @@ pub(super) struct Unheard {
     repaired: Option<Instant>,
 }
 
-impl Unheard {
+impl UnconfirmedPackets {
     /// A packet of the buffer left.
-    fn on_left(&mut self, now: Instant, piece: &Piece) {
+    fn on_left(&mut self, now: Instant, piece: &DataPacket) {
         self.copies = self.copies.saturating_add(u32::from(piece.resend));
         if !piece.resend || piece.last_of_buffer {
             let (first, _) = self.pass.unwrap_or((now, now));
@@ -68,7 +68,7 @@ impl Unheard {
             return if knew { copies } else { 0 };
         }
         let (Some(rtt), Some((first, last))) = (rtt, self.pass) else { return packets };
-        let since = now.before(rtt * UNHEARD.0 / UNHEARD.1);
+        let since = now.before(rtt * UNCONFIRMED_TRIPS.0 / UNCONFIRMED_TRIPS.1);
         let (all, late) = (nanos(last.since(first)), nanos(last.since(since.max(first))));
         let fresh = match all {
             _ if last < since => 0,
@@ -81,41 +81,46 @@ impl Unheard {
 
 /// Repair packets to send, and the symbols of the current buffer.
 #[derive(Debug, Default)]
-pub(super) struct Repairs {
-    due: VecDeque<Due>,
+pub(super) struct FecQueue {
+    due: VecDeque<FecJob>,
     coded: Vec<u8>,
 }
 
 #[derive(Clone, Debug)]
-struct Due {
+struct FecJob {
     buffer: BufferNumber,
     generation: u8,
-    block: Block,
+    block: FecBlock,
     /// Indexes still to send; their symbols are coded, if any are.
     indexes: Range<u32>,
 }
 
 impl Schedule {
     /// A packet left. Returns whether it ended its buffer's first pass.
-    pub(super) fn note_left(&mut self, now: Instant, number: BufferNumber, piece: &Piece) -> bool {
+    pub(super) fn note_left(
+        &mut self,
+        now: Instant,
+        number: BufferNumber,
+        piece: &DataPacket,
+    ) -> bool {
         let Some(outgoing) = self.outgoing.get_mut(&number) else { return false };
-        outgoing.unheard.on_left(now, piece);
-        piece.last_of_buffer && outgoing.is_sent() && outgoing.unheard.repairs == 0
+        outgoing.unconfirmed.on_left(now, piece);
+        piece.last_of_buffer && outgoing.is_sent() && outgoing.unconfirmed.repairs == 0
     }
 
     /// Queues the next `count` repair packets of a buffer, as far as it has them. Returns how many.
     fn repair(&mut self, now: Instant, number: BufferNumber, count: u32) -> u32 {
         let Some(outgoing) = self.outgoing.get_mut(&number) else { return 0 };
         let image = u32::try_from(outgoing.len()).unwrap_or(u32::MAX);
-        let Some(block) = Block::new(outgoing.geometry, image) else { return 0 };
-        let from = outgoing.unheard.repairs.min(block.width());
+        let Some(block) = FecBlock::new(outgoing.geometry, image) else { return 0 };
+        let from = outgoing.unconfirmed.repairs.min(block.width());
         let indexes = from..from.saturating_add(count).min(block.width());
         let made = indexes.len() as u32;
-        outgoing.unheard.repairs = indexes.end;
-        outgoing.unheard.repaired = Some(now);
+        outgoing.unconfirmed.repairs = indexes.end;
+        outgoing.unconfirmed.repaired = Some(now);
         if made > 0 {
             let generation = outgoing.generation;
-            self.repairs.due.push_back(Due { buffer: number, generation, block, indexes });
+            self.repairs.due.push_back(FecJob { buffer: number, generation, block, indexes });
         }
         made
     }
@@ -142,7 +147,7 @@ impl Schedule {
 
     /// Drops all repair packets: they would be too long.
     pub(super) fn forget_repairs(&mut self) {
-        self.repairs = Repairs::default();
+        self.repairs = FecQueue::default();
     }
 
     /// Whether a repair packet goes before anything of buffer `next`.
@@ -153,7 +158,10 @@ impl Schedule {
     }
 
     /// Takes the repair packet that leaves next.
-    pub(super) fn next_repair(&mut self, mut fits: impl FnMut(u32) -> bool) -> Option<Leaving<'_>> {
+    pub(super) fn next_repair(
+        &mut self,
+        mut fits: impl FnMut(u32) -> bool,
+    ) -> Option<OutgoingPacket<'_>> {
         let due = self.repairs.due.front_mut()?;
         let outgoing = self.outgoing.get(&due.buffer)?;
         if !fits(outgoing.geometry.packet_bytes) {
@@ -167,38 +175,38 @@ impl Schedule {
         let left = (due.indexes.len() + 1) * len;
         let at = self.repairs.coded.len().checked_sub(left)?;
         let data = self.repairs.coded.get(at..at + len)?;
-        let what = What::Repair { index, image_bytes: due.block.image_bytes() };
+        let what = PacketBody::Repair { index, image_bytes: due.block.image_bytes() };
         let (number, generation) = (due.buffer, due.generation);
-        Some(Leaving { number, generation, what, data, ends: false })
+        Some(OutgoingPacket { number, generation, what, data, ends: false })
     }
 }
 
 /// Decides when to plan repair packets, and the loss to expect.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Repairing {
+pub(super) struct FecPlanner {
     /// A packet left or arrived since the last plan.
-    stirred: bool,
+    changed: bool,
     /// Packets found missing, and packets that arrived.
     lost: u64,
     delivered: u64,
 }
 
-impl Repairing {
+impl FecPlanner {
     /// The data to send changed.
-    pub(super) fn stir(&mut self) {
-        self.stirred = true;
+    pub(super) fn on_change(&mut self) {
+        self.changed = true;
     }
 
     /// A report came.
-    pub(super) fn on_told(&mut self, lost: u64, delivered: u64) {
+    pub(super) fn on_report(&mut self, lost: u64, delivered: u64) {
         (self.lost, self.delivered) = (lost, delivered);
     }
 
     /// The share of packets that may well be lost: what was seen and twice its deviation.
     fn loss(&self) -> f64 {
         let lost = self.lost as f64;
-        let told = (self.lost + self.delivered + ASSUMED_PACKETS) as f64;
-        (lost + 2.0 * lost.sqrt() + 1.0) / told
+        let counted = (self.lost + self.delivered + ASSUMED_PACKETS) as f64;
+        (lost + 2.0 * lost.sqrt() + 1.0) / counted
     }
 }
 
@@ -211,17 +219,22 @@ fn enough(mean: f64) -> u32 {
 
 impl Sender {
     /// A packet of data left.
-    pub(super) fn note_repairable(&mut self, now: Instant, number: BufferNumber, piece: &Piece) {
-        let telling = piece.resend || piece.last_of_buffer || piece.index.0 == 0;
-        if self.negotiated.repair == Repair::Never || !telling {
+    pub(super) fn note_repairable(
+        &mut self,
+        now: Instant,
+        number: BufferNumber,
+        piece: &DataPacket,
+    ) {
+        let relevant = piece.resend || piece.last_of_buffer || piece.index.0 == 0;
+        if self.negotiated.repair == FecPolicy::Never || !relevant {
             return;
         }
-        self.repairing.stir();
+        self.fec_planner.on_change();
         if !self.schedule.note_left(now, number, piece) {
             return;
         }
         let packets = match self.negotiated.repair {
-            Repair::Share(share) => share.of(self.schedule.packets_of(number)),
+            FecPolicy::Share(share) => share.of(self.schedule.packets_of(number)),
             _ => self.repairs_ahead(now, number),
         };
         if packets > 0 {
@@ -237,10 +250,10 @@ impl Sender {
         let left = self.schedule.left().filter(|(buffers, _)| *buffers > 0);
         let (Some((buffers, rest)), Some(rtt)) = (left, self.rtt.smoothed()) else { return 0 };
         let packets = self.schedule.packets_of(number);
-        let loss = self.repairing.loss();
+        let loss = self.fec_planner.loss();
         let all = (buffers + 1).saturating_mul(enough(f64::from(packets) * loss));
-        let lossy = self.repairing.lost > 0 && self.may_repair();
-        let soon = lossy && self.time_for(rest) <= rtt * UNHEARD.0 / UNHEARD.1;
+        let lossy = self.fec_planner.lost > 0 && self.may_repair();
+        let soon = lossy && self.time_for(rest) <= rtt * UNCONFIRMED_TRIPS.0 / UNCONFIRMED_TRIPS.1;
         let soon = soon && self.codes_in_passing(packets, f64::from(packets) * loss);
         if !soon || !self.is_worth(loss, rest + u64::from(packets), all) {
             return 0;
@@ -248,7 +261,7 @@ impl Sender {
         let most = self.most_coded();
         let outgoing = self.schedule.outgoing.get_mut(&number);
         let fits = outgoing.filter(|outgoing| outgoing.geometry.packet_bytes <= most);
-        match fits.map_or(0, |outgoing| outgoing.unheard.packets(now, Some(rtt), packets)) {
+        match fits.map_or(0, |outgoing| outgoing.unconfirmed.packets(now, Some(rtt), packets)) {
             0 => 0,
             fresh => enough(f64::from(fresh) * loss),
         }
@@ -262,28 +275,28 @@ impl Sender {
 
     /// At the end of the data: decides whether repair packets are worth their time. Their number
     /// depends on the packets that may be lost without the sender knowing.
-    pub(super) fn think_of_repairs(&mut self, now: Instant) {
-        if self.stands_still() {
+    pub(super) fn plan_repairs(&mut self, now: Instant) {
+        if self.is_fully_paused() {
             return;
         }
-        let stirred = std::mem::take(&mut self.repairing.stirred) && self.may_repair();
-        if !stirred || !self.schedule.is_sent() || self.schedule.due().is_some() {
+        let changed = std::mem::take(&mut self.fec_planner.changed) && self.may_repair();
+        if !changed || !self.schedule.is_sent() || self.schedule.due().is_some() {
             return;
         }
-        let loss = self.repairing.loss();
+        let loss = self.fec_planner.loss();
         let rtt = self.rtt.smoothed();
         let most = self.most_coded();
-        let mut unheard = 0;
+        let mut unconfirmed = 0;
         let mut wanted = Vec::new();
         for (number, outgoing) in self.schedule.tail() {
-            let packets = outgoing.unheard.packets(now, rtt, outgoing.packets());
+            let packets = outgoing.unconfirmed.packets(now, rtt, outgoing.packets());
             if packets > 0 && outgoing.geometry.packet_bytes <= most {
-                unheard += u64::from(packets);
+                unconfirmed += u64::from(packets);
                 wanted.push((number, enough(f64::from(packets) * loss)));
             }
         }
         let repairs: u32 = wanted.iter().map(|(_, count)| *count).sum();
-        if self.is_worth(loss, unheard, repairs) {
+        if self.is_worth(loss, unconfirmed, repairs) {
             for (number, count) in wanted {
                 self.make_repairs(now, number, count);
             }
@@ -291,13 +304,13 @@ impl Sender {
     }
 
     fn may_repair(&self) -> bool {
-        let auto = self.negotiated.repair == Repair::Auto && self.phase == Phase::Sending;
-        auto && !self.stands_still()
+        let auto = self.negotiated.repair == FecPolicy::Auto && self.phase == Phase::Sending;
+        auto && !self.is_fully_paused()
     }
 
     /// Data bytes of a packet beyond which repair packets would be too long.
     fn most_coded(&self) -> u32 {
-        self.datagram_bytes().saturating_sub(self.negotiated.rules.data_overhead)
+        self.datagram_bytes().saturating_sub(self.negotiated.profile.data_overhead)
     }
 
     /// Sending time of `packets`.
@@ -316,13 +329,13 @@ impl Sender {
 
     /// Whether `repairs` packets take less time than they save on average. They save a round trip
     /// if any of the `unconfirmed` packets is lost.
-    fn is_worth(&self, loss: f64, unheard: u64, repairs: u32) -> bool {
+    fn is_worth(&self, loss: f64, unconfirmed: u64, repairs: u32) -> bool {
         let rtt = self.rtt.assumed();
         let queued = self.rate.belief().queue > rtt / QUEUE_PART;
         if rtt < LEAST_RTT || queued || !(LEAST_LOSS..=MOST_LOSS).contains(&loss) {
             return false;
         }
-        let any_lost = (unheard as f64 * loss).min(1.0);
+        let any_lost = (unconfirmed as f64 * loss).min(1.0);
         self.time_for(repairs.into()).as_secs_f64() <= rtt.as_secs_f64() * any_lost
     }
 }
@@ -332,33 +345,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_of_which_nothing_is_known_is_taken_to_lose_one_in_a_hundred() {
-        let mut repairing = Repairing::default();
+    fn an_unknown_path_is_assumed_to_lose_one_in_a_hundred() {
+        let mut repairing = FecPlanner::default();
         assert!((repairing.loss() - 0.01).abs() < 1e-9);
-        repairing.on_told(0, 10_000);
+        repairing.on_report(0, 10_000);
         assert!(repairing.loss() < LEAST_LOSS, "it is sound");
-        repairing.on_told(70, 6930);
+        repairing.on_report(70, 6930);
         assert!((0.0123..0.0125).contains(&repairing.loss()), "1 % and its doubt");
     }
 
     #[test]
-    fn what_nobody_can_have_asked_for_is_what_left_lately() {
+    fn unconfirmed_packets_are_those_that_left_lately() {
         let ms = |n: u64| Instant::from_nanos(n * 1_000_000);
         let rtt = Some(Duration::from_millis(100));
-        let pass =
-            |first, last| Unheard { pass: Some((ms(first), ms(last))), ..Unheard::default() };
+        let pass = |first, last| UnconfirmedPackets {
+            pass: Some((ms(first), ms(last))),
+            ..UnconfirmedPackets::default()
+        };
         for (first, last, packets) in
             [(0, 849, 0), (800, 900, 50), (860, 1000, 100), (700, 1000, 50)]
         {
             assert_eq!(pass(first, last).packets(ms(1000), rtt, 100), packets, "{first}");
         }
         assert_eq!(pass(0, 1).packets(ms(1000), None, 100), 100, "no round trip is known");
-        let mut asked = Unheard { copies: 3, ..pass(0, 849) };
+        let mut asked = UnconfirmedPackets { copies: 3, ..pass(0, 849) };
         assert_eq!(asked.packets(ms(1000), rtt, 100), 3, "the copies");
         assert_eq!(asked.packets(ms(1000), rtt, 100), 0, "once");
         for (at, packets) in [(1099, 0), (1100, 3)] {
-            let mut again = Unheard { copies: 3, repaired: Some(ms(1000)), ..pass(0, 849) };
-            assert_eq!(again.packets(ms(at), rtt, 100), packets, "who asked knew of the repair");
+            let mut again =
+                UnconfirmedPackets { copies: 3, repaired: Some(ms(1000)), ..pass(0, 849) };
+            assert_eq!(
+                again.packets(ms(at), rtt, 100),
+                packets,
+                "the request came after the repair"
+            );
         }
     }
 

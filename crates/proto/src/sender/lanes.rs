@@ -14,7 +14,7 @@ const STALE: Duration = Duration::from_millis(100);
 
 /// The lane role of a sender.
 #[derive(Clone, Debug, Default)]
-pub(super) enum Lanes {
+pub(super) enum LaneRole {
     /// A transfer without lanes.
     #[default]
     Alone,
@@ -26,14 +26,14 @@ pub(super) enum Lanes {
 
 /// The newest sample's rates, and its time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Told {
+pub(super) struct RecentRates {
     at: Option<Instant>,
     delivery: Rate,
     send: Rate,
 }
 
-impl Told {
-    pub(super) fn hear(&mut self, now: Instant, sample: &Sample) {
+impl RecentRates {
+    pub(super) fn on_sample(&mut self, now: Instant, sample: &Sample) {
         if let (Some(delivery), Some(send)) = (sample.delivery_rate, sample.send_rate) {
             (self.at, self.delivery, self.send) = (Some(now), delivery, send);
         }
@@ -44,8 +44,12 @@ impl Sender {
     /// Its counters, for the main connection.
     pub(crate) fn tally(&self, now: Instant) -> LaneTally {
         let stale = STALE + self.rtt.assumed() * 2;
-        let fresh = self.told.at.is_some_and(|at| now.since(at) <= stale);
-        let rates = if fresh { (self.told.delivery, self.told.send) } else { Default::default() };
+        let fresh = self.recent_rates.at.is_some_and(|at| now.since(at) <= stale);
+        let rates = if fresh {
+            (self.recent_rates.delivery, self.recent_rates.send)
+        } else {
+            Default::default()
+        };
         LaneTally {
             live: true,
             sent_bytes: self.sampler.sent_bytes(),
@@ -62,41 +66,41 @@ impl Sender {
     /// From now on its rate law decides for these lanes too, whether they are alive or not.
     pub(crate) fn lead(&mut self, now: Instant, lanes: &[LaneTally]) {
         let mut lead = match std::mem::take(&mut self.lanes) {
-            Lanes::Leads(lead) => lead,
-            Lanes::Alone | Lanes::Led(_) => Lead::default(),
+            LaneRole::Leads(lead) => lead,
+            LaneRole::Alone | LaneRole::Led(_) => Lead::default(),
         };
         let own = self.tally(now);
         let (pacing, packet) = (self.rate.pacing(), self.packet_on_the_wire());
         lead.hear(now, (own, lanes), (&pacing, packet), self.rate.tries());
-        self.lanes = Lanes::Leads(lead);
+        self.lanes = LaneRole::Leads(lead);
     }
 
     /// The share of the lane at `at` of the last list.
     pub(crate) fn share(&self, at: usize) -> LaneShare {
         match &self.lanes {
-            Lanes::Leads(lead) => lead.share(at, &self.rate.pacing(), self.packet_on_the_wire()),
-            Lanes::Alone | Lanes::Led(_) => LaneShare::default(),
+            LaneRole::Leads(lead) => lead.share(at, &self.rate.pacing(), self.packet_on_the_wire()),
+            LaneRole::Alone | LaneRole::Led(_) => LaneShare::default(),
         }
     }
 
     /// From now on the main connection sets its share.
     pub(crate) fn be_led(&mut self, share: LaneShare) {
-        self.lanes = Lanes::Led(share);
+        self.lanes = LaneRole::Led(share);
     }
 
     /// Bytes delivered over the other lanes, if this is the main connection.
     pub(super) fn delivered_beside(&self) -> u64 {
         match &self.lanes {
-            Lanes::Leads(lead) => lead.delivered_beside(),
-            Lanes::Alone | Lanes::Led(_) => 0,
+            LaneRole::Leads(lead) => lead.delivered_beside(),
+            LaneRole::Alone | LaneRole::Led(_) => 0,
         }
     }
 
     /// A sample over all lanes that its law decides for.
     pub(super) fn whole(&self, own: Sample) -> Sample {
         match &self.lanes {
-            Lanes::Leads(lead) => lead.whole(own),
-            Lanes::Alone | Lanes::Led(_) => own,
+            LaneRole::Leads(lead) => lead.whole(own),
+            LaneRole::Alone | LaneRole::Led(_) => own,
         }
     }
 
@@ -104,9 +108,9 @@ impl Sender {
     pub(super) fn asked(&self) -> Pacing {
         let pacing = self.rate.pacing();
         match &self.lanes {
-            Lanes::Alone => pacing,
-            Lanes::Leads(lead) => lead.own(pacing),
-            Lanes::Led(share) => {
+            LaneRole::Alone => pacing,
+            LaneRole::Leads(lead) => lead.own(pacing),
+            LaneRole::Led(share) => {
                 let packet = u32::try_from(self.packet_on_the_wire()).unwrap_or(u32::MAX);
                 let burst = burst_for(share.rate, packet);
                 Pacing { burst, cap_bytes: share.cap_bytes, ..pacing }

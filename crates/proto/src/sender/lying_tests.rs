@@ -6,15 +6,15 @@ use super::*;
 use crate::buffer::Geometry;
 use crate::config::Policy;
 use crate::crypto::cipher::Cipher;
-use crate::fec::Repair;
+use crate::fec::FecPolicy;
 use crate::wire::Wire;
 use crate::wire::packet::{Accepted, Go, Message};
 use crate::wire::sealed;
-use crate::wire_profile::Rules;
+use crate::wire_profile::WireProfile;
 
 const PACKET: u32 = 1184;
 const BUFFER: u32 = 64 * PACKET;
-const BEAT: Duration = Duration::from_millis(5);
+const REPORT_INTERVAL: Duration = Duration::from_millis(5);
 const DELAY: Duration = Duration::from_millis(10);
 /// 20 Mbit/s, and a queue of 50 ms.
 const BYTES_A_SECOND: u64 = 2_500_000;
@@ -36,13 +36,13 @@ enum Says {
 /// A sender, a path that drops packets beyond its queue, and a receiver that accepts every buffer.
 struct Lab {
     sender: Sender,
-    link: Link,
+    link: Codec,
     now: Instant,
     free_at: Instant,
     /// When packets arrive, their numbers, and their bytes.
     flying: VecDeque<(Instant, u64, u64)>,
     /// Reports on the reverse path.
-    told: VecDeque<(Instant, Report)>,
+    reports: VecDeque<(Instant, Report)>,
     seq: u32,
     granted: u64,
     accepted: u64,
@@ -56,12 +56,12 @@ impl Lab {
     fn new() -> Self {
         let burst = Burst { packets: 65_535, interval: Duration::ZERO };
         let negotiated = Negotiated {
-            rules: Rules::of(Wire::Sealed),
+            profile: WireProfile::of(Wire::Sealed),
             geometry: Geometry { buffer_bytes: BUFFER, packet_bytes: PACKET },
             max_outstanding: 512,
             socket_bytes: None,
             burst,
-            repair: Repair::Never,
+            repair: FecPolicy::Never,
             datagram_bytes: 1232,
             control_bytes: 1232,
             burst_bytes: 1232,
@@ -74,11 +74,11 @@ impl Lab {
         sender.set_traps([3; 32]);
         Self {
             sender,
-            link: Link::sealed(1, 2, Cipher::Aes256Gcm, [1; 32], [2; 32]),
+            link: Codec::sealed(1, 2, Cipher::Aes256Gcm, [1; 32], [2; 32]),
             now: Instant::EPOCH,
             free_at: Instant::EPOCH,
             flying: VecDeque::new(),
-            told: VecDeque::new(),
+            reports: VecDeque::new(),
             seq: 0,
             granted: 0,
             accepted: 0,
@@ -89,10 +89,10 @@ impl Lab {
         }
     }
 
-    fn say(&mut self, message: Message) {
+    fn deliver(&mut self, message: Message) {
         self.seq += 1;
-        let said = vec![(ControlSeq(self.seq), message)];
-        assert_eq!(self.sender.handle_control(self.now, false, said), Taken::Authentic);
+        let messages = vec![(ControlSeq(self.seq), message)];
+        assert_eq!(self.sender.handle_control(self.now, false, messages), PacketOutcome::Authentic);
     }
 
     /// Accepts all sent buffers, and grants as many again.
@@ -101,13 +101,13 @@ impl Lab {
         if done > 0 {
             let first = BufferNumber(self.accepted + 1);
             let (count, control_timer) = (done as u32, Duration::from_millis(50));
-            self.say(Message::Ok(Accepted { first, count, offer: None, control_timer }));
+            self.deliver(Message::Ok(Accepted { first, count, offer: None, control_timer }));
             self.accepted += done as u64;
         }
         let count = (400 - (self.granted - self.accepted)) as u32;
         if count > 0 {
             let first = BufferNumber(self.granted + 1);
-            self.say(Message::Go(Go { first, count, packet_bytes: PACKET, generation: 0 }));
+            self.deliver(Message::Go(Go { first, count, packet_bytes: PACKET, generation: 0 }));
             for number in 1..=u64::from(count) {
                 let mut buffer = Buffer::new(BUFFER as usize);
                 buffer.set_len(BUFFER as usize);
@@ -157,7 +157,7 @@ impl Lab {
         let sent = self.link.upcoming().0;
         report.missing = (report.highest.0 + 1).saturating_sub(report.packets);
         let ahead = match says {
-            Says::Truth => return self.told.push_back((self.now + DELAY, report)),
+            Says::Truth => return self.reports.push_back((self.now + DELAY, report)),
             Says::AllCame => 0,
             Says::MoreThanCame(most) => (sent - 1).saturating_sub(report.highest.0).min(most),
             Says::Everything => sent - report.highest.0 + 5,
@@ -166,13 +166,13 @@ impl Lab {
         report.packets = report.highest.0 + 1;
         report.bytes = report.packets * 1000;
         (report.missing, report.highest_age_micros) = (0, 0);
-        self.told.push_back((self.now + DELAY, report));
+        self.reports.push_back((self.now + DELAY, report));
     }
 
     /// Whether a report that came is a violation.
     fn is_caught(&mut self) -> bool {
-        while let Some((_, report)) = self.told.pop_front_if(|(at, _)| *at <= self.now) {
-            if self.sender.handle_report(self.now, &report) != Taken::Authentic {
+        while let Some((_, report)) = self.reports.pop_front_if(|(at, _)| *at <= self.now) {
+            if self.sender.handle_report(self.now, &report) != PacketOutcome::Authentic {
                 return true;
             }
         }
@@ -182,7 +182,7 @@ impl Lab {
     /// Runs until `until`, or until a report is a violation.
     fn run(&mut self, says: Says, until: Duration) -> bool {
         let end = Instant::EPOCH + until;
-        let mut due = Instant::EPOCH + BEAT;
+        let mut due = Instant::EPOCH + REPORT_INTERVAL;
         while self.now < end {
             self.grant();
             self.sender.handle_timeout(self.now);
@@ -190,7 +190,7 @@ impl Lab {
             self.now += Duration::from_micros(250);
             self.arrive();
             if self.now >= due && self.report.packets > 0 {
-                due = self.now + BEAT;
+                due = self.now + REPORT_INTERVAL;
                 self.make_report(says);
             }
             if self.is_caught() {
@@ -206,7 +206,7 @@ impl Lab {
 }
 
 #[test]
-fn a_receiver_that_invents_reports_is_found_out_before_it_gains() {
+fn invented_reports_are_detected_before_they_gain_anything() {
     let second = Duration::from_secs(1);
     let mut honest = Lab::new();
     assert!(!honest.run(Says::Truth, second), "what is true is no violation");

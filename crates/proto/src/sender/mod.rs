@@ -23,41 +23,41 @@ mod resend_rounds;
 mod reverse_path_queue;
 mod runtime_control;
 mod schedule;
+mod skipped_numbers;
 mod states;
 #[cfg(test)]
 mod tests;
 mod tracing;
-mod traps;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use blocked::{Blocked, add_wait};
-use circuit_breaker::Hearing;
-pub(crate) use coin_test::Calls;
-use fec::Repairing;
-use lanes::{Lanes, Told};
-use null_ack::{Announced, Duties, Ending};
-use packet::{Leaving, What};
-use pmtud::Sizing;
-use progress_evidence::Signs;
-use reverse_path_queue::WayBack;
+use circuit_breaker::FeedbackWatch;
+pub(crate) use coin_test::CoinEvidence;
+use fec::FecPlanner;
+use lanes::{LaneRole, RecentRates};
+use null_ack::{AckState, AnnouncedBurst, EndOfTransfer};
+use packet::{OutgoingPacket, PacketBody};
+use pmtud::SenderPmtud;
+use progress_evidence::ProgressEvidence;
+use reverse_path_queue::ReversePathQueue;
 use runtime_control::Pause;
 use schedule::Schedule;
+use skipped_numbers::SkippedNumbers;
 use states::Phase;
-use traps::Traps;
 
 use crate::api::Event;
 use crate::buffer::Buffer;
-use crate::codec::Link;
+use crate::codec::Codec;
 use crate::limits::{MAX_BATCH, MAX_DATAGRAM_BYTES};
-use crate::negotiated::{Negotiated, Taken};
+use crate::negotiated::{Negotiated, PacketOutcome};
 use crate::rate::ledger::Ledger;
 use crate::rate::sampler::Sampler;
 use crate::rate::window::Gate;
 use crate::rate::{Law, Pacing, RateControl, Sample, is_long, keeps_to_the_letter};
-use crate::rtt::RoundTrip;
-use crate::stats::{FirstPass, Stats};
+use crate::rtt::RttEstimator;
+use crate::stats::{Stats, SteadyState};
 use crate::time::{Instant, earliest};
 use crate::trace::{Recorder, Stage, Timer, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber, Rate};
@@ -69,43 +69,43 @@ use crate::wire_profile::LONG_DALLY;
 pub(crate) struct Sender {
     negotiated: Negotiated,
     schedule: Schedule,
-    duties: Duties,
-    announced: Announced,
+    acks: AckState,
+    announced: AnnouncedBurst,
     /// The strictest of the negotiated burst values and the receiver's offers.
     offers: Burst,
     /// The receiver's rate limit, and the number of the packet that carried it.
     limit: (PacketNumber, RateLimit),
-    ending: Ending,
+    end_of_transfer: EndOfTransfer,
     /// Whether the pacer keeps burst values strictly.
-    to_the_letter: bool,
+    strict_bursts: bool,
     pacer: Gate,
     /// Sent bytes that the pacer has not charged, less than a packet.
     uncharged: u64,
     rate: Box<dyn RateControl>,
     sampler: Sampler,
     /// Skipped packet numbers, where the wire has REPORTs.
-    traps: Option<Traps>,
-    way_back: WayBack,
+    skipped_numbers: Option<SkippedNumbers>,
+    reverse_queue: ReversePathQueue,
     /// Path MTU discovery, if the wire has it.
-    sizing: Option<Sizing>,
+    pmtud: Option<SenderPmtud>,
     /// Infers feedback from OK and RESEND, on a wire without REPORTs.
     ledger: Option<Ledger>,
-    rtt: RoundTrip,
-    hearing: Hearing,
-    signs: Signs,
-    repairing: Repairing,
+    rtt: RttEstimator,
+    feedback: FeedbackWatch,
+    progress: ProgressEvidence,
+    fec_planner: FecPlanner,
     control_timer: Duration,
     pause: Pause,
-    lanes: Lanes,
-    told: Told,
+    lanes: LaneRole,
+    recent_rates: RecentRates,
     /// The latest delivery rate.
-    shown: Option<Rate>,
+    delivery_rate: Option<Rate>,
     /// Coins that the receiver guessed right or wrong.
-    calls: Calls,
+    coin_evidence: CoinEvidence,
     phase: Phase,
     blocked: Option<(Blocked, Instant)>,
     pub(crate) events: VecDeque<Event>,
-    first_pass: FirstPass,
+    first_pass: SteadyState,
     pub(crate) stats: Stats,
     pub(crate) trace: Recorder,
 }
@@ -114,50 +114,51 @@ impl Sender {
     pub(crate) fn new(now: Instant, negotiated: Negotiated, law: Law, overhead: u32) -> Self {
         let Law { control: mut rate, learns, ways } = law;
         let agreed = negotiated.datagram_bytes as u32;
-        let sizing = negotiated.rules.sizes.then(|| Sizing::new(now, agreed, overhead));
-        let first = sizing.as_ref().map_or(agreed, Sizing::known);
-        rate.on_packet_bytes(match sizing {
+        let pmtud =
+            negotiated.profile.discovers_mtu.then(|| SenderPmtud::new(now, agreed, overhead));
+        let first = pmtud.as_ref().map_or(agreed, SenderPmtud::known);
+        rate.on_packet_bytes(match pmtud {
             Some(_) => first + overhead,
             None => negotiated.mean_packet_bytes(overhead),
         });
         // On a wire without REPORTs feedback is inferred from OK and RESEND.
-        let told_by_ok = learns && !negotiated.rules.reports;
+        let infers_feedback = learns && !negotiated.profile.reports;
         // The receiver knows the negotiated values without an announcement.
-        let to_the_letter =
-            keeps_to_the_letter(&negotiated) || !learns && !negotiated.rules.reports;
-        let announced = if told_by_ok { negotiated.burst } else { rate.pacing().burst };
+        let strict_bursts =
+            keeps_to_the_letter(&negotiated) || !learns && !negotiated.profile.reports;
+        let announced = if infers_feedback { negotiated.burst } else { rate.pacing().burst };
         Self {
             negotiated,
             schedule: Schedule::new(ways),
-            duties: Duties::default(),
+            acks: AckState::default(),
             offers: negotiated.burst,
-            limit: (PacketNumber(0), RateLimit::Unsaid),
-            announced: Announced::new(now, announced, told_by_ok),
-            ending: Ending::default(),
-            to_the_letter,
-            pacer: Gate::new(to_the_letter),
+            limit: (PacketNumber(0), RateLimit::Unset),
+            announced: AnnouncedBurst::new(now, announced, infers_feedback),
+            end_of_transfer: EndOfTransfer::default(),
+            strict_bursts,
+            pacer: Gate::new(strict_bursts),
             uncharged: 0,
             rate,
             sampler: Sampler::new(overhead),
-            traps: None,
-            way_back: WayBack::default(),
-            sizing,
-            ledger: told_by_ok.then(Ledger::default),
-            rtt: RoundTrip::new(negotiated.rtt, negotiated.longest_rtt)
-                .of_riders(!negotiated.rules.reports),
-            hearing: Hearing::new(now),
-            signs: Signs::new(),
-            repairing: Repairing::default(),
+            skipped_numbers: None,
+            reverse_queue: ReversePathQueue::default(),
+            pmtud,
+            ledger: infers_feedback.then(Ledger::default),
+            rtt: RttEstimator::new(negotiated.rtt, negotiated.longest_rtt)
+                .with_piggybacked_acks(!negotiated.profile.reports),
+            feedback: FeedbackWatch::new(now),
+            progress: ProgressEvidence::new(),
+            fec_planner: FecPlanner::default(),
             control_timer: Duration::ZERO,
             pause: Pause::default(),
-            lanes: Lanes::default(),
-            told: Told::default(),
-            shown: None,
-            calls: Calls::default(),
+            lanes: LaneRole::default(),
+            recent_rates: RecentRates::default(),
+            delivery_rate: None,
+            coin_evidence: CoinEvidence::default(),
             phase: Phase::Sending,
             blocked: None,
             events: VecDeque::new(),
-            first_pass: FirstPass::default(),
+            first_pass: SteadyState::default(),
             stats: Stats { datagram_bytes: first, ..Stats::default() },
             trace: Recorder::default(),
         }
@@ -165,7 +166,7 @@ impl Sender {
 
     /// Starts to skip packet numbers drawn from this seed, where the wire has REPORTs.
     pub(crate) fn set_traps(&mut self, seed: [u8; 32]) {
-        self.traps = self.negotiated.rules.reports.then(|| Traps::new(seed));
+        self.skipped_numbers = self.negotiated.profile.reports.then(|| SkippedNumbers::new(seed));
     }
 
     // ---- the client's verbs
@@ -183,7 +184,7 @@ impl Sender {
             self.events.push_back(Event::Released(number, buffer));
             return;
         }
-        self.duties.dry = None;
+        self.acks.drained = None;
         self.note_buffer(now, number, Stage::Supplied);
         if last {
             self.learn_last(number);
@@ -192,14 +193,14 @@ impl Sender {
 
     /// There is nothing after buffer `end.buffers`.
     pub(crate) fn end(&mut self, now: Instant, end: End) {
-        if self.negotiated.rules.verdict && self.ending.say(now, end) {
+        if self.negotiated.profile.verdict && self.end_of_transfer.announce(now, end) {
             self.learn_last(BufferNumber(end.buffers));
         }
     }
 
     /// Sets what limits the transfer so far. After the verdict it does not change, so that both
     /// ends have the same.
-    pub(crate) fn say_limit(&mut self, limit: u8) {
+    pub(crate) fn set_limit_cause(&mut self, limit: u8) {
         if self.phase == Phase::Sending {
             self.stats.limit = limit;
         }
@@ -212,13 +213,13 @@ impl Sender {
         {
             self.rate.on_whole(bytes);
         }
-        self.repairing.stir();
+        self.fec_planner.on_change();
         self.check_all_accepted();
     }
 
     /// The client quits: no further buffer begins.
-    pub(crate) fn begin_nothing(&mut self) {
-        self.schedule.begin_nothing();
+    pub(crate) fn stop_new_buffers(&mut self) {
+        self.schedule.stop_new_buffers();
     }
 
     /// Whether no buffer is in its first pass.
@@ -250,7 +251,7 @@ impl Sender {
 
     /// High consecutive sequence number received.
     pub(crate) fn high(&self) -> ControlSeq {
-        self.duties.inbox.high()
+        self.acks.received.high()
     }
 
     /// The retransmission timeout of packets without data.
@@ -268,45 +269,45 @@ impl Sender {
 
     fn note_sent(&mut self, now: Instant, first: PacketNumber, count: u32, bytes: u64) {
         if self.sampler.in_flight_bytes() == 0 {
-            self.hearing.reported = now;
+            self.feedback.reported = now;
         }
         self.sampler.on_sent(now, first, count, bytes);
     }
 
     /// An authentic packet of the receiver arrived.
-    pub(crate) fn on_heard(&mut self, now: Instant) {
-        self.hearing.on_heard(now);
-        self.rtt.recovered();
+    pub(crate) fn on_authentic(&mut self, now: Instant) {
+        self.feedback.on_authentic(now);
+        self.rtt.reset_back_off();
     }
 
     fn check_all_accepted(&mut self) {
         if self.schedule.is_accepted() {
-            self.duties.dry = None;
+            self.acks.drained = None;
         }
     }
 
     /// The receiver closed: no need to dally.
-    pub(crate) fn handle_done_packet(&mut self) -> Taken {
+    pub(crate) fn handle_done_packet(&mut self) -> PacketOutcome {
         match self.phase.close() {
-            true => Taken::Authentic,
-            false => Taken::Violation("closed before everything was sent"),
+            true => PacketOutcome::Authentic,
+            false => PacketOutcome::Violation("closed before everything was sent"),
         }
     }
 
     /// The dally, by the receiver's last reported control timer (`docs/protocol.md §7.3`).
     fn dally(&self) -> Duration {
-        let rules = &self.negotiated.rules;
-        let (least, most) = rules.dally;
-        let long = (self.control_timer * rules.dally_timers).min(LONG_DALLY);
+        let profile = &self.negotiated.profile;
+        let (least, most) = profile.dally;
+        let long = (self.control_timer * profile.dally_timers).min(LONG_DALLY);
         long.max(self.control_timer * 2).clamp(least, most)
     }
 
     /// Handles a REPORT.
-    pub(crate) fn handle_report(&mut self, now: Instant, report: &Report) -> Taken {
+    pub(crate) fn handle_report(&mut self, now: Instant, report: &Report) -> PacketOutcome {
         if let Some(what) = self.sampler.contradicts(report) {
-            return Taken::Violation(what);
+            return PacketOutcome::Violation(what);
         }
-        self.signs.on_largest(report.largest);
+        self.progress.on_largest(report.largest);
         self.on_largest(now, report);
         let sample = self.sampler.on_report(now, report);
         let sample = sample.map(|s| {
@@ -314,22 +315,22 @@ impl Sender {
             Sample { lost_packets, ..s }
         });
         if let Some(rtt) = sample.and_then(|sample| sample.rtt) {
-            self.way_back.sample(now, report.at_micros, rtt);
+            self.reverse_queue.sample(now, report.at_micros, rtt);
         }
         self.handle_sample(now, sample);
-        Taken::Authentic
+        PacketOutcome::Authentic
     }
 
     fn handle_sample(&mut self, now: Instant, sample: Option<Sample>) {
         if let Some(sample) = sample {
-            self.hearing.on_reported(now, &sample);
+            self.feedback.on_reported(now, &sample);
             if let Some(rtt) = sample.rtt {
                 self.rtt.sample(rtt);
             }
             self.stats.data_packets_lost = sample.lost_packets;
-            self.shown = sample.delivery_rate.or(self.shown);
-            self.repairing.on_told(sample.lost_packets, sample.delivered_packets);
-            self.told.hear(now, &sample);
+            self.delivery_rate = sample.delivery_rate.or(self.delivery_rate);
+            self.fec_planner.on_report(sample.lost_packets, sample.delivered_packets);
+            self.recent_rates.on_sample(now, &sample);
             self.rate.on_sample(now, &self.whole(sample));
             self.note_rate(now);
         }
@@ -349,12 +350,12 @@ impl Sender {
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Rate });
         }
         if self.all_lost_at().is_some_and(|at| at <= now) {
-            self.hearing.reported = now;
-            self.schedule.ask_all();
+            self.feedback.reported = now;
+            self.schedule.resend_all();
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Data });
         }
         if self.silence_due().is_some_and(|at| at <= now) {
-            self.hearing.silence_told = Some(now);
+            self.feedback.silence_reported = Some(now);
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Silence });
             self.rate.on_silence(now);
         }
@@ -365,47 +366,47 @@ impl Sender {
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,
-        link: &mut Link,
+        codec: &mut Codec,
         out: &mut Vec<u8>,
     ) -> Option<usize> {
         if self.phase == Phase::Finished {
             return None;
         }
-        self.think_of_repairs(now);
+        self.plan_repairs(now);
         if !self.schedule.has_some() {
-            self.run_dry(now);
+            self.announce_drained(now);
         }
         if self.null_ack_at(now).is_some_and(|at| at <= now) {
             let before = out.len();
-            self.put_null_ack(now, link, out);
+            self.put_null_ack(now, codec, out);
             return Some(out.len() - before);
         }
         if self.phase != Phase::Sending {
             return None;
         }
-        if let Some(probe) = self.put_probe(now, link, out) {
+        if let Some(probe) = self.put_probe(now, codec, out) {
             return Some(probe);
         }
         match self.allowed(now) {
             0 => None,
             allowed => {
-                let allowed = allowed.min(self.pass_over(link));
-                self.put_burst(now, allowed, link, out)
+                let allowed = allowed.min(self.skip_number(codec));
+                self.put_burst(now, allowed, codec, out)
             }
         }
     }
 
     /// Skips a packet number if one is due. Returns how many data packets may leave before the
     /// next.
-    fn pass_over(&mut self, link: &mut Link) -> u32 {
-        let Some(traps) = &mut self.traps else { return u32::MAX };
-        if traps.left() == 0
-            && let Some(number) = link.pass_over()
+    fn skip_number(&mut self, codec: &mut Codec) -> u32 {
+        let Some(skipped_numbers) = &mut self.skipped_numbers else { return u32::MAX };
+        if skipped_numbers.left() == 0
+            && let Some(number) = codec.skip_number()
         {
             self.sampler.on_passed_over(number);
-            traps.set();
+            skipped_numbers.set();
         }
-        traps.left().max(1)
+        skipped_numbers.left().max(1)
     }
 
     /// How many packets may leave now; records what blocks if none.
@@ -416,7 +417,7 @@ impl Sender {
             return 0;
         }
         if self.breaker_open(now) {
-            if !self.hearing.probe(now, self.ledger.is_some()) {
+            if !self.feedback.probe(now, self.ledger.is_some()) {
                 self.block(now, Blocked::InFlight);
                 return 0;
             }
@@ -437,14 +438,14 @@ impl Sender {
             self.block(now, Blocked::Pacing);
             return 0;
         }
-        self.let_go(now);
+        self.on_data_left(now);
         available.min(room).min(MAX_BATCH as u32)
     }
 
     /// The cause that blocks, other than the rate law, if any.
     fn lacks(&mut self) -> Option<Blocked> {
         let some = self.schedule.has_some();
-        if self.stands_still() || self.pause.is_on() && !some {
+        if self.is_fully_paused() || self.pause.is_on() && !some {
             return Some(Blocked::Paused);
         }
         if !some && self.schedule.waits_for_source() {
@@ -456,7 +457,7 @@ impl Sender {
     /// The rate law's pacing; with the announced burst values where those are binding.
     fn pacing(&self) -> Pacing {
         let pacing = self.asked();
-        match self.to_the_letter || self.is_in_doubt() {
+        match self.strict_bursts || self.is_unvalidated() {
             true => Pacing { burst: self.announced.burst(), ..pacing },
             false => pacing,
         }
@@ -484,7 +485,7 @@ impl Sender {
         &mut self,
         now: Instant,
         allowed: u32,
-        link: &mut Link,
+        codec: &mut Codec,
         out: &mut Vec<u8>,
     ) -> Option<usize> {
         let start = out.len();
@@ -493,20 +494,20 @@ impl Sender {
         let mut count = 0;
         let largest = self.datagram_bytes() as usize;
         // Packets that coins skip say nothing of the path.
-        let learns = !self.is_in_doubt();
+        let learns = !self.is_unvalidated();
         let law = self.schedule.ways().law;
         while count < allowed {
             let (at, mut whole) = (out.len(), 0);
             // A batch has packets of one size; only its last may be shorter.
             let leaving = self.schedule.next(|packet_bytes| {
-                whole = (packet_bytes + self.negotiated.rules.data_overhead) as usize;
+                whole = (packet_bytes + self.negotiated.profile.data_overhead) as usize;
                 let same_size = segment.is_none_or(|segment| segment == whole);
                 let room = MAX_DATAGRAM_BYTES as usize - (at - start);
                 same_size && whole <= largest && whole <= room
             });
             let Some(leaving) = leaving else { break };
-            let sent = leaving.put(self.duties.inbox.high(), law, link, out);
-            let Leaving { number, what, ends, .. } = leaving;
+            let sent = leaving.put(self.acks.received.high(), law, codec, out);
+            let OutgoingPacket { number, what, ends, .. } = leaving;
             let len = out.len() - at;
             let sent = match &mut self.ledger {
                 Some(ledger) if learns => ledger.on_sent(now, number, len as u64, ends),
@@ -519,7 +520,7 @@ impl Sender {
             if len != whole {
                 break;
             }
-            self.signs.on_full_sent(len as u32);
+            self.progress.on_full_sent(len as u32);
         }
         let first = first_number?;
         self.charge(now, out.len() - start, count);
@@ -527,7 +528,7 @@ impl Sender {
             self.note_sent(now, first, count, (out.len() - start) as u64);
             self.note_lateness(now);
         }
-        self.traps.iter_mut().for_each(|traps| traps.on_sent(count));
+        self.skipped_numbers.iter_mut().for_each(|skipped_numbers| skipped_numbers.on_sent(count));
         self.on_data_sent(now, first, segment.unwrap_or_default());
         self.rate.on_data_sent(now, count);
         segment
@@ -538,7 +539,7 @@ impl Sender {
     /// were paced, and an adaptive rate would follow that down for ever.
     fn charge(&mut self, now: Instant, bytes: usize, count: u32) {
         let mut packets = count;
-        if self.rate.charges_bytes() && !self.negotiated.rules.to_the_letter {
+        if self.rate.charges_bytes() && !self.negotiated.profile.strict_bursts {
             let overhead = self.sampler.overhead();
             let whole = u64::from(self.datagram_bytes()) + overhead;
             let owed = self.uncharged + bytes as u64 + u64::from(count) * overhead;
@@ -564,13 +565,13 @@ impl Sender {
         }
     }
 
-    fn account(&mut self, now: Instant, number: BufferNumber, what: &What) {
-        let What::Piece(piece) = what else {
+    fn account(&mut self, now: Instant, number: BufferNumber, what: &PacketBody) {
+        let PacketBody::Data(piece) = what else {
             self.stats.repair_packets_sent += 1;
             return;
         };
         // DATA carries the acknowledgement.
-        self.duties.owed = None;
+        self.acks.owed = None;
         self.note_repairable(now, number, piece);
         self.stats.data_packets_sent += 1;
         self.stats.first_data_at.get_or_insert(now);
@@ -599,11 +600,11 @@ impl Sender {
             Phase::Finished => return None,
         };
         let waits = self.waits_for_size() || self.schedule.waits_for_room();
-        let has_data = self.schedule.may_be_due() && !waits && !self.stands_still();
+        let has_data = self.schedule.may_be_due() && !waits && !self.is_fully_paused();
         let data = (has_data && self.phase == Phase::Sending).then(|| {
             let pacing = self.pacing();
             if self.breaker_open(now) {
-                return Some(self.hearing.probe_due);
+                return Some(self.feedback.probe_due);
             }
             (self.room(&pacing) > 0).then(|| self.pacer.next(now, &pacing))
         });
@@ -614,13 +615,13 @@ impl Sender {
 
     /// When the rate law's own timer is due; it stops when nothing is left to send.
     fn rate_due(&self) -> Option<Instant> {
-        let goes_on = self.phase == Phase::Sending && !self.stands_still();
+        let goes_on = self.phase == Phase::Sending && !self.is_fully_paused();
         self.rate.next_timeout().filter(|_| goes_on)
     }
 
     /// Brings the derived counts up to date.
     pub(crate) fn fill_stats(&self, now: Instant, stats: &mut Stats) {
-        if !self.is_told() {
+        if !self.has_feedback() {
             stats.data_packets_lost = stats.data_packets_resent;
         }
         stats.rtt = self.rtt.smoothed();

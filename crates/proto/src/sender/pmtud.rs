@@ -2,8 +2,8 @@
 //! to the receiver, and lets buffers granted with larger packets wait for a new GO.
 
 use super::Sender;
-use crate::codec::Link;
-use crate::pmtud::{Pace, PacketSize};
+use crate::codec::Codec;
+use crate::pmtud::{PathMtuDiscovery, ProbeTiming};
 use crate::time::{Instant, earliest};
 use crate::trace::TraceEvent;
 use crate::units::PacketNumber;
@@ -11,48 +11,48 @@ use crate::wire::packet::{Go, Keepalive, Report};
 use crate::wire::sealed::KEEPALIVE_BYTES;
 
 /// Announcements of a new size without a timeout.
-const TELLINGS: u8 = 3;
+const ANNOUNCEMENTS: u8 = 3;
 
 /// The search, and the announcements of its size.
 #[derive(Debug)]
-pub(super) struct Sizing {
-    search: PacketSize,
+pub(super) struct SenderPmtud {
+    search: PathMtuDiscovery,
     /// The size in use, as the rest of the sender knows it.
     known: u32,
     /// The next announcement, and the remaining ones.
-    telling: Option<(Instant, u8)>,
-    told: Instant,
+    announcement: Option<(Instant, u8)>,
+    announced_at: Instant,
     /// Probes without an answer: their loss is no sign of congestion.
     unanswered: u64,
     /// Packets lost because they were too large: no sign of congestion either.
-    excused: u64,
+    size_losses: u64,
     /// The packets whose loss is due to size: all that left before the size became smaller.
-    excuse: Option<Excuse>,
+    exempt: Option<SizeLossExemption>,
     /// Bytes that had arrived at the last report but one, and at the last.
     arrived: (u64, u64),
 }
 
 /// Packets sent before the size became smaller, lost for their size.
 #[derive(Clone, Copy, Debug)]
-enum Excuse {
+enum SizeLossExemption {
     /// No data have left in the new size yet.
     All,
     /// Those before this number, which is the first of the new size.
     Before(PacketNumber),
 }
 
-impl Sizing {
+impl SenderPmtud {
     pub(super) fn new(now: Instant, ceiling: u32, overhead: u32) -> Self {
-        let search = PacketSize::new(now, ceiling, overhead);
+        let search = PathMtuDiscovery::new(now, ceiling, overhead);
         let known = search.size();
         Self {
             search,
             known,
-            telling: None,
-            told: now,
+            announcement: None,
+            announced_at: now,
             unanswered: 0,
-            excused: 0,
-            excuse: None,
+            size_losses: 0,
+            exempt: None,
             arrived: (0, 0),
         }
     }
@@ -66,8 +66,8 @@ impl Sizing {
 impl Sender {
     /// The largest datagram to send, in bytes.
     pub(super) fn datagram_bytes(&self) -> u32 {
-        match &self.sizing {
-            Some(sizing) => sizing.known,
+        match &self.pmtud {
+            Some(pmtud) => pmtud.known,
             None => self.negotiated.datagram_bytes as u32,
         }
     }
@@ -75,39 +75,39 @@ impl Sender {
     /// The next packets were granted in a size that does not pass: a new GO must come.
     pub(super) fn waits_for_size(&self) -> bool {
         let most = self.datagram_bytes();
-        let overhead = self.negotiated.rules.data_overhead;
-        let front = self.sizing.as_ref().and_then(|_| self.schedule.front());
+        let overhead = self.negotiated.profile.data_overhead;
+        let front = self.pmtud.as_ref().and_then(|_| self.schedule.front());
         front.is_some_and(|outgoing| outgoing.geometry.packet_bytes + overhead > most)
     }
 
     /// The size to announce: data bytes in a packet, 0 for none.
-    pub(super) fn told_packet_bytes(&self) -> u16 {
-        let settled = self.sizing.as_ref().filter(|sizing| sizing.search.is_settled());
-        let overhead = self.negotiated.rules.data_overhead;
-        let bytes = settled.map_or(0, |sizing| sizing.known.saturating_sub(overhead));
+    pub(super) fn announced_packet_bytes(&self) -> u16 {
+        let settled = self.pmtud.as_ref().filter(|pmtud| pmtud.search.is_settled());
+        let overhead = self.negotiated.profile.data_overhead;
+        let bytes = settled.map_or(0, |pmtud| pmtud.known.saturating_sub(overhead));
         u16::try_from(bytes).unwrap_or(u16::MAX)
     }
 
-    fn pace(&self) -> Pace {
+    fn pace(&self) -> ProbeTiming {
         let (rtt, timeout) = (self.rtt.assumed(), self.rtt.timeout());
-        Pace { rtt, timeout, rate: self.pacing_rate() }
+        ProbeTiming { rtt, timeout, rate: self.pacing_rate() }
     }
 
     /// Passes an input to the search, and follows its size.
-    fn search(&mut self, now: Instant, step: impl FnOnce(&mut PacketSize, &Pace)) {
+    fn search(&mut self, now: Instant, step: impl FnOnce(&mut PathMtuDiscovery, &ProbeTiming)) {
         let pace = self.pace();
-        let Some(sizing) = &mut self.sizing else { return };
-        let settled = sizing.search.is_settled();
-        step(&mut sizing.search, &pace);
-        let size = sizing.search.size();
-        if size != sizing.known || settled != sizing.search.is_settled() {
-            sizing.telling = Some((now, TELLINGS));
+        let Some(pmtud) = &mut self.pmtud else { return };
+        let settled = pmtud.search.is_settled();
+        step(&mut pmtud.search, &pace);
+        let size = pmtud.search.size();
+        if size != pmtud.known || settled != pmtud.search.is_settled() {
+            pmtud.announcement = Some((now, ANNOUNCEMENTS));
         }
-        if size < sizing.known {
-            sizing.excuse = Some(Excuse::All);
+        if size < pmtud.known {
+            pmtud.exempt = Some(SizeLossExemption::All);
             self.schedule.forget_repairs();
         }
-        let before = std::mem::replace(&mut sizing.known, size);
+        let before = std::mem::replace(&mut pmtud.known, size);
         if before != size {
             let overhead = self.sampler.overhead() as u32;
             if size < before && self.rate.charges_bytes() {
@@ -127,8 +127,8 @@ impl Sender {
         if usize::from(bytes) <= KEEPALIVE_BYTES {
             return;
         }
-        if let Some(sizing) = &mut self.sizing {
-            sizing.unanswered = sizing.unanswered.saturating_sub(1);
+        if let Some(pmtud) = &mut self.pmtud {
+            pmtud.unanswered = pmtud.unanswered.saturating_sub(1);
         }
         self.search(now, |search, pace| search.on_answer(now, bytes.into(), pace));
     }
@@ -153,26 +153,26 @@ impl Sender {
 
     /// OK came.
     pub(super) fn on_size_accepted(&mut self) {
-        if let Some(sizing) = &mut self.sizing {
-            sizing.search.on_accepted();
+        if let Some(pmtud) = &mut self.pmtud {
+            pmtud.search.on_accepted();
         }
     }
 
     pub(super) fn on_data_sent(&mut self, now: Instant, first: PacketNumber, bytes: usize) {
-        if let Some(sizing) = &mut self.sizing {
-            sizing.search.on_sent(now, bytes as u32);
-            if let Some(excuse @ Excuse::All) = &mut sizing.excuse {
-                *excuse = Excuse::Before(first);
+        if let Some(pmtud) = &mut self.pmtud {
+            pmtud.search.on_sent(now, bytes as u32);
+            if let Some(exempt @ SizeLossExemption::All) = &mut pmtud.exempt {
+                *exempt = SizeLossExemption::Before(first);
             }
         }
     }
 
     /// A report has the size of arriving datagrams.
     pub(super) fn on_largest(&mut self, now: Instant, report: &Report) {
-        if let Some(sizing) = &mut self.sizing
-            && report.bytes > sizing.arrived.1
+        if let Some(pmtud) = &mut self.pmtud
+            && report.bytes > pmtud.arrived.1
         {
-            sizing.arrived = (sizing.arrived.1, report.bytes);
+            pmtud.arrived = (pmtud.arrived.1, report.bytes);
         }
         self.search(now, |search, pace| {
             search.on_report(now, report.largest.into(), pace);
@@ -181,12 +181,12 @@ impl Sender {
 
     /// GO came. If its packet size is not the one in use, the announcement was lost.
     pub(super) fn on_granted_size(&mut self, now: Instant, go: &Go) {
-        let wanted = self.told_packet_bytes();
-        let patience = self.rtt.timeout();
-        let Some(sizing) = &mut self.sizing else { return };
+        let wanted = self.announced_packet_bytes();
+        let timeout = self.rtt.timeout();
+        let Some(pmtud) = &mut self.pmtud else { return };
         let other = wanted > 0 && go.packet_bytes != u32::from(wanted);
-        if other && sizing.telling.is_none() && sizing.told + patience <= now {
-            sizing.telling = Some((now, 1));
+        if other && pmtud.announcement.is_none() && pmtud.announced_at + timeout <= now {
+            pmtud.announcement = Some((now, 1));
         }
     }
 
@@ -199,22 +199,22 @@ impl Sender {
         lost: u64,
     ) -> u64 {
         let (pace, known) = (self.pace(), self.stats.data_packets_lost);
-        let Some(sizing) = &mut self.sizing else { return lost };
-        let counted = lost.saturating_sub(sizing.unanswered + sizing.excused).max(known);
-        if sizing.search.hides_losses(now, &pace) {
+        let Some(pmtud) = &mut self.pmtud else { return lost };
+        let counted = lost.saturating_sub(pmtud.unanswered + pmtud.size_losses).max(known);
+        if pmtud.search.hides_losses(now, &pace) {
             return known;
         }
-        if let Some(excuse) = sizing.excuse {
-            sizing.excused += counted - known;
-            if matches!(excuse, Excuse::Before(first) if first <= highest) {
-                sizing.excuse = None;
+        if let Some(exempt) = pmtud.exempt {
+            pmtud.size_losses += counted - known;
+            if matches!(exempt, SizeLossExemption::Before(first) if first <= highest) {
+                pmtud.exempt = None;
             }
             return known;
         }
         // The short packet that ends a buffer may pass where no other does: losses that it shows
         // count only when a full one arrives.
-        let (before, arrived) = sizing.arrived;
-        if arrived - before < u64::from(sizing.known) {
+        let (before, arrived) = pmtud.arrived;
+        if arrived - before < u64::from(pmtud.known) {
             return known;
         }
         counted
@@ -225,24 +225,24 @@ impl Sender {
     }
 
     pub(super) fn size_due(&self, now: Instant) -> Option<Instant> {
-        let search = self.sizing.as_ref()?.search.next_timeout(now, &self.pace());
-        earliest([search, self.telling_due()])
+        let search = self.pmtud.as_ref()?.search.next_timeout(now, &self.pace());
+        earliest([search, self.size_announcement_due()])
     }
 
     /// When the size is to be announced.
-    pub(super) fn telling_due(&self) -> Option<Instant> {
-        let (at, _) = self.sizing.as_ref()?.telling?;
-        (self.told_packet_bytes() > 0).then_some(at)
+    pub(super) fn size_announcement_due(&self) -> Option<Instant> {
+        let (at, _) = self.pmtud.as_ref()?.announcement?;
+        (self.announced_packet_bytes() > 0).then_some(at)
     }
 
     /// The size was announced. It is repeated while nothing can be sent before the receiver has it.
-    pub(super) fn on_size_told(&mut self, now: Instant) {
+    pub(super) fn on_size_announced(&mut self, now: Instant) {
         let again = self.waits_for_size();
-        let (beat, timeout) = (self.rtt.beat(), self.rtt.timeout());
-        let Some(sizing) = &mut self.sizing else { return };
-        sizing.told = now;
-        sizing.telling = match sizing.telling {
-            Some((_, left)) if left > 1 => Some((now + beat, left - 1)),
+        let (interval, timeout) = (self.rtt.report_interval(), self.rtt.timeout());
+        let Some(pmtud) = &mut self.pmtud else { return };
+        pmtud.announced_at = now;
+        pmtud.announcement = match pmtud.announcement {
+            Some((_, left)) if left > 1 => Some((now + interval, left - 1)),
             _ if again => Some((now + timeout, 1)),
             _ => None,
         };
@@ -252,17 +252,17 @@ impl Sender {
     pub(super) fn put_probe(
         &mut self,
         now: Instant,
-        link: &mut Link,
+        codec: &mut Codec,
         out: &mut Vec<u8>,
     ) -> Option<usize> {
-        let sizing = self.sizing.as_mut()?;
-        let size = sizing.search.next_probe()? as usize;
-        sizing.unanswered += 1;
+        let pmtud = self.pmtud.as_mut()?;
+        let size = pmtud.search.next_probe()? as usize;
+        pmtud.unanswered += 1;
         let padding = size.saturating_sub(KEEPALIVE_BYTES);
         let padding = u16::try_from(padding).unwrap_or(u16::MAX);
         let before = out.len();
         let probe = Keepalive { answer_wanted: true, padding, ..Keepalive::default() };
-        let number: PacketNumber = link.put_keepalive(out, probe);
+        let number: PacketNumber = codec.put_keepalive(out, probe);
         // Padding does not count, here or at the receiver.
         self.note_sent(now, number, 1, KEEPALIVE_BYTES as u64);
         Some(out.len() - before)

@@ -2,28 +2,28 @@
 
 use std::time::Duration;
 
-use super::resend_rounds::Heard;
+use super::resend_rounds::ResendEvidence;
 use super::{Phase, Sender};
-use crate::negotiated::{Pace, Underway};
+use crate::negotiated::{ProgressCounter, ProgressTimescale};
 use crate::time::Instant;
 
 /// Times that the same data are sent again without progress before they count as not arriving.
-const VAIN: u32 = 3;
+const FUTILE_RESENDS: u32 = 3;
 
 /// Signs of progress.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Signs {
+pub(super) struct ProgressEvidence {
     count: u64,
     /// The shortest full DATA datagram sent since the newest sign, and before it: an arriving
     /// datagram as large as these is data.
     shortest: (u32, u32),
     /// Without REPORTs: the count of signs at which data were sent repeatedly without progress.
-    vain: Option<u64>,
+    futile: Option<u64>,
 }
 
-impl Signs {
+impl ProgressEvidence {
     pub(super) fn new() -> Self {
-        Self { count: 0, shortest: (u32::MAX, u32::MAX), vain: None }
+        Self { count: 0, shortest: (u32::MAX, u32::MAX), futile: None }
     }
 
     /// A full DATA packet was sent.
@@ -31,7 +31,7 @@ impl Signs {
         self.shortest.0 = self.shortest.0.min(bytes);
     }
 
-    fn see(&mut self) {
+    fn add(&mut self) {
         self.count += 1;
         if self.shortest.0 < u32::MAX {
             self.shortest = (u32::MAX, self.shortest.0);
@@ -40,23 +40,23 @@ impl Signs {
 
     /// Buffers were accepted.
     pub(super) fn on_accepted(&mut self) {
-        self.see();
+        self.add();
     }
 
     /// A report has `bytes` as the largest recent arrival.
     pub(super) fn on_largest(&mut self, bytes: u16) {
         if u32::from(bytes) >= self.shortest.0.min(self.shortest.1) {
-            self.see();
+            self.add();
         }
     }
 
     /// A RESEND came.
-    pub(super) fn on_asked(&mut self, heard: Heard) {
-        if heard.vain >= VAIN {
-            self.vain = Some(self.count);
+    pub(super) fn on_resend(&mut self, evidence: ResendEvidence) {
+        if evidence.futile >= FUTILE_RESENDS {
+            self.futile = Some(self.count);
         }
-        if heard.shorter {
-            self.see();
+        if evidence.shorter {
+            self.add();
         }
     }
 }
@@ -65,33 +65,34 @@ impl Sender {
     /// A DATA packet of the first pass left. Without REPORTs that is a sign of progress, as long as
     /// the circuit breaker is closed.
     pub(super) fn on_fresh_sent(&mut self, now: Instant) {
-        if !self.negotiated.rules.reports && !self.breaker_open(now) {
-            self.signs.see();
+        if !self.negotiated.profile.reports && !self.breaker_open(now) {
+            self.progress.add();
         }
     }
 
     /// The signs so far, where a RESEND can be one.
-    pub(super) fn signs_to_count(&self) -> Option<u64> {
-        let counts = !self.negotiated.rules.reports && !self.is_in_doubt();
-        counts.then_some(self.signs.count)
+    pub(super) fn countable_progress(&self) -> Option<u64> {
+        let counts = !self.negotiated.profile.reports && !self.is_unvalidated();
+        counts.then_some(self.progress.count)
     }
 
     /// The progress that the watchdog expects, if any: of supplied buffers, or of END. A receiver
     /// that grants nothing may be waiting for its client. Without REPORTs it may have everything
     /// and wait as well, unless it requests the same packets repeatedly.
-    pub(crate) fn underway(&self) -> Option<Underway> {
-        let told = self.negotiated.rules.reports || self.signs.vain == Some(self.signs.count);
-        let supplied = self.schedule.has_supplied() && told;
+    pub(crate) fn underway(&self) -> Option<ProgressCounter> {
+        let may_stall =
+            self.negotiated.profile.reports || self.progress.futile == Some(self.progress.count);
+        let supplied = self.schedule.has_supplied() && may_stall;
         let goes_on = self.phase == Phase::Sending && !self.pause.is_on();
-        let some = goes_on && (supplied || self.ending.due.is_some());
+        let some = goes_on && (supplied || self.end_of_transfer.due.is_some());
         let tries = self.stats.data_packets_sent;
-        some.then_some(Underway { signs: self.signs.count, tries })
+        some.then_some(ProgressCounter { signs: self.progress.count, tries })
     }
 
     /// The time scale of progress.
-    pub(crate) fn pace_of_progress(&self) -> Pace {
+    pub(crate) fn pace_of_progress(&self) -> ProgressTimescale {
         let (round_trip, interval) = (self.rtt.assumed(), self.pacing().burst.interval);
-        Pace { round_trip, answer: Duration::ZERO, interval }
+        ProgressTimescale { round_trip, answer: Duration::ZERO, interval }
     }
 }
 
@@ -100,8 +101,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_as_large_as_data_is_a_sign_of_them() {
-        let mut signs = Signs::new();
+    fn only_a_datagram_as_large_as_data_is_a_sign_of_progress() {
+        let mut signs = ProgressEvidence::new();
         signs.on_largest(1200);
         assert_eq!(signs.count, 0, "nothing was sent");
         signs.on_full_sent(1232);

@@ -6,7 +6,7 @@ use crate::wire::ranges::RangeSet;
 
 /// The rounds of one buffer.
 #[derive(Debug, Default)]
-pub(super) struct Rounds {
+pub(super) struct ResendRounds {
     /// Packets requested in this round.
     asked: RangeSet,
     /// Packets in the smallest round before.
@@ -14,23 +14,28 @@ pub(super) struct Rounds {
     /// The highest first packet of any round before.
     lowest: Option<u32>,
     /// Rounds in a row that were no smaller, and the count of signs then.
-    vain: (u32, u64),
+    futile: (u32, u64),
 }
 
 /// Evidence in one RESEND.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Heard {
+pub(super) struct ResendEvidence {
     /// A round was smaller than all before it, or began at a higher packet than all.
     pub(super) shorter: bool,
     /// Rounds in a row that were not.
-    pub(super) vain: u32,
+    pub(super) futile: u32,
 }
 
-impl Rounds {
+impl ResendRounds {
     /// `range` is requested, of which `waiting` is still to be sent again. A packet that is
     /// requested, sent, and requested once more begins another round. `signs`: the signs of
     /// progress so far, of any kind.
-    pub(super) fn on_asked(&mut self, range: IndexRange, waiting: &RangeSet, signs: u64) -> Heard {
+    pub(super) fn on_request(
+        &mut self,
+        range: IndexRange,
+        waiting: &RangeSet,
+        signs: u64,
+    ) -> ResendEvidence {
         let len = |cut: IndexRange| cut.end - cut.start;
         let sent = |cut| waiting.intersect(cut).map(len).sum::<u32>() < len(cut);
         let again = self.asked.intersect(range).any(sent);
@@ -44,12 +49,12 @@ impl Rounds {
                 || self.lowest.is_some_and(|lowest| first > Some(lowest));
             self.fewest = Some(self.fewest.map_or(size, |fewest| fewest.min(size)));
             self.lowest = self.lowest.max(first);
-            let before = if self.vain.1 == signs { self.vain.0 } else { 0 };
-            self.vain = (before + 1, signs);
+            let before = if self.futile.1 == signs { self.futile.0 } else { 0 };
+            self.futile = (before + 1, signs);
         }
         self.asked.insert(range);
-        let vain = if self.vain.1 == signs && !shorter { self.vain.0 } else { 0 };
-        Heard { shorter, vain }
+        let futile = if self.futile.1 == signs && !shorter { self.futile.0 } else { 0 };
+        ResendEvidence { shorter, futile }
     }
 }
 
@@ -62,34 +67,37 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_told_apart_by_what_comes_again_and_measured_by_their_size() {
-        let (mut rounds, none) = (Rounds::default(), RangeSet::new());
+    fn a_repeated_packet_begins_a_round_and_a_smaller_round_is_progress() {
+        let (mut rounds, none) = (ResendRounds::default(), RangeSet::new());
         // One RESEND at a time, unordered, and repeated before the packets are sent.
         let mut waiting = RangeSet::new();
         for (start, end) in [(0, 5), (20, 30), (8, 10), (20, 30)] {
-            assert_eq!(rounds.on_asked(range(start, end), &waiting, 0), Heard::default());
+            assert_eq!(
+                rounds.on_request(range(start, end), &waiting, 0),
+                ResendEvidence::default()
+            );
             waiting.insert(range(start, end));
         }
         // The first round is over: it is not known yet whether it was a long one.
-        let again = rounds.on_asked(range(0, 5), &none, 0);
-        assert_eq!(again, Heard { shorter: false, vain: 1 });
-        rounds.on_asked(range(20, 30), &none, 0);
+        let again = rounds.on_request(range(0, 5), &none, 0);
+        assert_eq!(again, ResendEvidence { shorter: false, futile: 1 });
+        rounds.on_request(range(20, 30), &none, 0);
         // 15 instead of 17.
-        let again = rounds.on_asked(range(0, 5), &none, 0);
-        assert_eq!(again, Heard { shorter: true, vain: 0 });
-        assert_eq!(rounds.on_asked(range(20, 30), &none, 1).vain, 0);
-        assert_eq!(rounds.on_asked(range(0, 5), &none, 1).vain, 1);
-        rounds.on_asked(range(20, 30), &none, 1);
-        assert_eq!(rounds.on_asked(range(0, 5), &none, 1).vain, 2);
-        assert_eq!(rounds.on_asked(range(0, 5), &none, 2).vain, 0, "another sign came");
+        let again = rounds.on_request(range(0, 5), &none, 0);
+        assert_eq!(again, ResendEvidence { shorter: true, futile: 0 });
+        assert_eq!(rounds.on_request(range(20, 30), &none, 1).futile, 0);
+        assert_eq!(rounds.on_request(range(0, 5), &none, 1).futile, 1);
+        rounds.on_request(range(20, 30), &none, 1);
+        assert_eq!(rounds.on_request(range(0, 5), &none, 1).futile, 2);
+        assert_eq!(rounds.on_request(range(0, 5), &none, 2).futile, 0, "another sign came");
     }
 
     /// As many holes as fit into a RESEND, each time the remaining ones.
     #[test]
     fn a_round_of_the_same_size_that_begins_later_is_a_sign() {
-        let (mut rounds, none) = (Rounds::default(), RangeSet::new());
-        let mut ask = |start| rounds.on_asked(range(start, start + 10), &none, 0);
-        assert_eq!([0, 0, 5].map(|start| ask(start).vain), [0, 1, 2]);
+        let (mut rounds, none) = (ResendRounds::default(), RangeSet::new());
+        let mut ask = |start| rounds.on_request(range(start, start + 10), &none, 0);
+        assert_eq!([0, 0, 5].map(|start| ask(start).futile), [0, 1, 2]);
         // The next round shows that this one began later.
         assert_eq!([9, 9, 9].map(|start| ask(start).shorter), [true, true, false]);
         assert!(!ask(5).shorter && !ask(9).shorter, "no later than before");

@@ -8,8 +8,8 @@ use crate::time::{Instant, micros_u32};
 /// Number of reports over which the least delay counts: a single one may be delayed by the hosts.
 const RECENT: usize = 4;
 /// A smaller delay is no queue, nor is less than this part of the smallest round trip.
-const LEAST: Duration = Duration::from_millis(4);
-const LEAST_PART: u32 = 8;
+const MIN_QUEUE: Duration = Duration::from_millis(4);
+const MIN_QUEUE_PART: u32 = 8;
 /// A step of the path's delay, and no queue: reports take longer from one to the next, then as long
 /// up to this part of the step, and the forward path became longer too. A queue grows packet by
 /// packet.
@@ -20,8 +20,8 @@ const LONGEST_STEP: Duration = Duration::from_secs(1);
 /// Least time between two steps.
 const STEPS_APART: Duration = Duration::from_secs(10);
 /// Repeated after this many round trips, since it is not acknowledged, and not sooner than this.
-const AGAIN_ROUND_TRIPS: u32 = 8;
-const AGAIN: Duration = Duration::from_millis(100);
+const REPEAT_ROUND_TRIPS: u32 = 8;
+const REPEAT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A possible step of the path's delay.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ struct Step {
 
 /// The reverse path's queue, from the times of reports.
 #[derive(Debug, Default)]
-pub(super) struct WayBack {
+pub(super) struct ReversePathQueue {
     /// The smallest round trip.
     least: Option<Duration>,
     /// Arrival by the local clock less creation by the receiver's clock, in wrapping microseconds,
@@ -50,14 +50,14 @@ pub(super) struct WayBack {
     step: Option<Step>,
     stepped: Option<Instant>,
     /// The last announced queue, and when.
-    told: Duration,
+    announced: Duration,
     at: Instant,
     /// The queue that the receiver still spaces its packets for. It follows by a quarter with each
     /// NULL-ACK, so a single one without a queue is not enough.
-    heeded: Duration,
+    followed: Duration,
 }
 
-impl WayBack {
+impl ReversePathQueue {
     /// A report made at `made_micros` came, for a packet whose round trip took `rtt`.
     ///
     /// A queue on the reverse path lengthens both this time and the round trip; clock drift only
@@ -105,7 +105,7 @@ impl WayBack {
     }
 
     fn matters(&self) -> Duration {
-        LEAST.max(self.least.unwrap_or_default() / LEAST_PART)
+        MIN_QUEUE.max(self.least.unwrap_or_default() / MIN_QUEUE_PART)
     }
 
     /// The queueing delay; zero if negligible.
@@ -116,20 +116,20 @@ impl WayBack {
 
     /// When the queue is to be announced.
     pub(super) fn due(&self) -> Option<Instant> {
-        let (queue, told) = (self.queue(), self.told);
-        let again = AGAIN.max(self.least.unwrap_or_default() * AGAIN_ROUND_TRIPS);
-        if queue.abs_diff(told) > told / 4 {
+        let (queue, announced) = (self.queue(), self.announced);
+        let again = REPEAT_INTERVAL.max(self.least.unwrap_or_default() * REPEAT_ROUND_TRIPS);
+        if queue.abs_diff(announced) > announced / 4 {
             // The effect of the last announcement shows a round trip later.
-            return Some(self.at + self.least.unwrap_or_default() / 2 + told / 2);
+            return Some(self.at + self.least.unwrap_or_default() / 2 + announced / 2);
         }
-        (self.heeded >= LEAST).then(|| self.at + again)
+        (self.followed >= MIN_QUEUE).then(|| self.at + again)
     }
 
     /// Announces the queue in NULL-ACK, in milliseconds.
-    pub(super) fn say(&mut self, now: Instant) -> u16 {
-        (self.told, self.at) = (self.queue(), now);
-        self.heeded = self.told.max(self.heeded * 3 / 4);
-        u16::try_from(micros_u32(self.told).div_ceil(1000)).unwrap_or(u16::MAX)
+    pub(super) fn announce(&mut self, now: Instant) -> u16 {
+        (self.announced, self.at) = (self.queue(), now);
+        self.followed = self.announced.max(self.followed * 3 / 4);
+        u16::try_from(micros_u32(self.announced).div_ceil(1000)).unwrap_or(u16::MAX)
     }
 }
 
@@ -143,78 +143,78 @@ mod tests {
 
     /// One report every 10 ms, each with its round trip and its own delay in ms. Returns the
     /// announced queue.
-    fn told(way_back: &mut WayBack, from: u64, samples: &[(u64, u64)]) -> u16 {
+    fn announced(way_back: &mut ReversePathQueue, from: u64, samples: &[(u64, u64)]) -> u16 {
         for (n, (rtt, took)) in (0..).zip(samples) {
             let made = from + n * 10;
             let rtt = Duration::from_millis(*rtt);
             way_back.sample(ms(made + took), 7_000_000 + (made * 1000) as u32, rtt);
         }
-        way_back.say(ms(from + 100))
+        way_back.announce(ms(from + 100))
     }
 
     #[test]
-    fn only_what_the_way_back_adds_counts_and_only_when_it_stays() {
-        let mut way = WayBack::default();
-        assert_eq!(told(&mut way, 0, &[(40, 20); 4]), 0);
-        assert_eq!(told(&mut way, 100, &[(90, 20); 4]), 0, "a queue on the way there");
-        assert_eq!(told(&mut way, 200, &[(40, 90); 4]), 0, "clocks that run apart");
-        assert_eq!(told(&mut way, 300, &[(140, 120), (140, 20), (140, 120), (140, 120)]), 0);
-        assert_eq!(told(&mut way, 400, &[(140, 110), (120, 90), (150, 110), (140, 110)]), 70);
-        assert_eq!(told(&mut way, 500, &[(43, 23); 4]), 0, "too little to speak of");
+    fn only_a_lasting_delay_of_the_reverse_path_counts_as_queue() {
+        let mut way = ReversePathQueue::default();
+        assert_eq!(announced(&mut way, 0, &[(40, 20); 4]), 0);
+        assert_eq!(announced(&mut way, 100, &[(90, 20); 4]), 0, "a queue on the way there");
+        assert_eq!(announced(&mut way, 200, &[(40, 90); 4]), 0, "clocks that run apart");
+        assert_eq!(announced(&mut way, 300, &[(140, 120), (140, 20), (140, 120), (140, 120)]), 0);
+        assert_eq!(announced(&mut way, 400, &[(140, 110), (120, 90), (150, 110), (140, 110)]), 70);
+        assert_eq!(announced(&mut way, 500, &[(43, 23); 4]), 0, "too little to speak of");
     }
 
-    /// 10 ms became 500, half of it on the way back. Packets that were sent before are reported
+    /// 10 ms became 500, half of it on the reverse path. Packets that were sent before are reported
     /// first.
     #[test]
     fn a_path_that_became_longer_is_no_queue() {
-        let mut way = WayBack::default();
-        assert_eq!(told(&mut way, 0, &[(10, 5); 4]), 0);
-        assert_eq!(told(&mut way, 100, &[(255, 250), (256, 250), (257, 251), (500, 250)]), 0);
-        assert_eq!(told(&mut way, 200, &[(500, 250); 4]), 0);
+        let mut way = ReversePathQueue::default();
+        assert_eq!(announced(&mut way, 0, &[(10, 5); 4]), 0);
+        assert_eq!(announced(&mut way, 100, &[(255, 250), (256, 250), (257, 251), (500, 250)]), 0);
+        assert_eq!(announced(&mut way, 200, &[(500, 250); 4]), 0);
         let queue = [(600, 350), (660, 410), (690, 440), (700, 450), (700, 450)];
-        assert_eq!(told(&mut way, 1000, &queue), 160);
+        assert_eq!(announced(&mut way, 1000, &queue), 160);
         // The shorter delay counts at once.
-        assert_eq!(told(&mut way, 20_000, &[(10, 5); 4]), 0);
+        assert_eq!(announced(&mut way, 20_000, &[(10, 5); 4]), 0);
         let growing = [(30, 25), (80, 75), (100, 95), (120, 115), (120, 115)];
-        assert_eq!(told(&mut way, 20_100, &growing), 70);
+        assert_eq!(announced(&mut way, 20_100, &growing), 70);
     }
 
     /// A burst of control packets lengthens the reverse path alone, however steep the step.
     #[test]
-    fn a_queue_that_comes_at_once_is_told_a_little_later() {
-        let mut way = WayBack::default();
-        assert_eq!(told(&mut way, 0, &[(40, 20); 4]), 0);
-        assert_eq!(told(&mut way, 100, &[(240, 220); 4]), 0, "it may be a step");
-        assert_eq!(told(&mut way, 600, &[(240, 220); 4]), 200, "it is none");
-        let mut way = WayBack::default();
-        assert_eq!(told(&mut way, 0, &[(40, 20); 4]), 0);
-        assert_eq!(told(&mut way, 100, &[(24_040, 24_020); 4]), 24_000);
+    fn a_sudden_queue_is_announced_a_little_later() {
+        let mut way = ReversePathQueue::default();
+        assert_eq!(announced(&mut way, 0, &[(40, 20); 4]), 0);
+        assert_eq!(announced(&mut way, 100, &[(240, 220); 4]), 0, "it may be a step");
+        assert_eq!(announced(&mut way, 600, &[(240, 220); 4]), 200, "it is none");
+        let mut way = ReversePathQueue::default();
+        assert_eq!(announced(&mut way, 0, &[(40, 20); 4]), 0);
+        assert_eq!(announced(&mut way, 100, &[(24_040, 24_020); 4]), 24_000);
     }
 
     #[test]
-    fn news_are_told_at_once_and_what_stays_now_and_then() {
-        let mut way = WayBack::default();
+    fn changes_are_announced_at_once_and_repeated_at_intervals() {
+        let mut way = ReversePathQueue::default();
         assert_eq!(way.due(), None);
-        told(&mut way, 0, &[(40, 20); 4]);
+        announced(&mut way, 0, &[(40, 20); 4]);
         assert_eq!(way.due(), None);
-        told(&mut way, 100, &[(48, 28), (120, 100), (120, 100), (120, 100), (120, 100)]);
+        announced(&mut way, 100, &[(48, 28), (120, 100), (120, 100), (120, 100), (120, 100)]);
         assert_eq!(way.due(), Some(ms(200 + 320)));
         way.sample(ms(300), 7_000_000 + 280_000, Duration::from_millis(40));
         assert_eq!(way.due(), Some(ms(200 + 20 + 40)), "it has gone");
     }
 
     #[test]
-    fn that_it_has_gone_is_told_until_the_receiver_has_come_close() {
-        let mut way = WayBack::default();
-        told(&mut way, 0, &[(40, 20); 4]);
-        assert_eq!(told(&mut way, 100, &[(24_040, 24_020); 4]), 24_000);
+    fn the_end_of_a_queue_is_announced_until_the_receiver_has_followed() {
+        let mut way = ReversePathQueue::default();
+        announced(&mut way, 0, &[(40, 20); 4]);
+        assert_eq!(announced(&mut way, 100, &[(24_040, 24_020); 4]), 24_000);
         way.sample(ms(30_000), 7_000_000 + 29_980_000, Duration::from_millis(40));
-        let (mut narrow, mut said) = (Duration::from_secs(6), 0);
+        let (mut narrow, mut announcements) = (Duration::from_secs(6), 0);
         while let Some(at) = way.due() {
-            assert_eq!(way.say(at), 0);
+            assert_eq!(way.announce(at), 0);
             narrow = narrow * 3 / 4;
-            said += 1;
-            assert!(said < 40, "and no longer");
+            announcements += 1;
+            assert!(announcements < 40, "and no longer");
         }
         assert!(narrow < Duration::from_millis(1), "{narrow:?}");
     }

@@ -9,14 +9,14 @@ use crate::units::{PacketNumber, Rate};
 use crate::wire::packet::{Burst, RateLimit};
 
 /// Announcements of a pause, and of its end, without a timeout.
-const TELLINGS: u8 = 3;
+const ANNOUNCEMENTS: u8 = 3;
 
 /// The client's pause.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pause {
     since: Option<Instant>,
     /// The next announcement, and the remaining ones.
-    told: Option<(Instant, u8)>,
+    announcement: Option<(Instant, u8)>,
 }
 
 impl Pause {
@@ -26,12 +26,12 @@ impl Pause {
 
     /// When the pause is to be announced.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.told.filter(|(_, left)| *left > 0).map(|(at, _)| at)
+        self.announcement.filter(|(_, left)| *left > 0).map(|(at, _)| at)
     }
 
     /// It was announced now; again at `next`, if announcements remain.
-    pub(super) fn say(&mut self, next: Instant) {
-        self.told = self.told.map(|(_, left)| (next, left.saturating_sub(1)));
+    pub(super) fn on_announced(&mut self, next: Instant) {
+        self.announcement = self.announcement.map(|(_, left)| (next, left.saturating_sub(1)));
     }
 }
 
@@ -59,7 +59,7 @@ impl Sender {
         control.on_packet_bytes(datagram + self.overhead());
         control.on_offer(now, self.offers);
         if let (Some(rate), Some(rtt)) =
-            (self.rate.belief().bandwidth.or(self.shown), self.rtt.smallest())
+            (self.rate.belief().bandwidth.or(self.delivery_rate), self.rtt.smallest())
         {
             control.take_over(now, rate, rtt);
         }
@@ -77,18 +77,18 @@ impl Sender {
             self.pause.since = Some(now);
         } else if let Some(since) = self.pause.since.take() {
             // No report was due meanwhile.
-            self.hearing.reported = self.hearing.reported.max(now);
+            self.feedback.reported = self.feedback.reported.max(now);
             self.rate.on_pause_over(now, now.since(since));
         }
-        match self.negotiated.rules.reports {
-            true => self.pause.told = Some((now, TELLINGS)),
+        match self.negotiated.profile.reports {
+            true => self.pause.announcement = Some((now, ANNOUNCEMENTS)),
             false => self.schedule.hold(paused),
         }
     }
 
     /// Whether the pause also stops buffers that have begun.
-    pub(super) fn stands_still(&self) -> bool {
-        self.pause.is_on() && self.negotiated.rules.reports
+    pub(super) fn is_fully_paused(&self) -> bool {
+        self.pause.is_on() && self.negotiated.profile.reports
     }
 
     /// When a pause or its end is to be announced.
@@ -102,7 +102,7 @@ impl Sender {
         now: Instant,
         (number, limit): (PacketNumber, RateLimit),
     ) {
-        if limit == RateLimit::Unsaid || number < self.limit.0 {
+        if limit == RateLimit::Unset || number < self.limit.0 {
             return;
         }
         let before = std::mem::replace(&mut self.limit, (number, limit));
@@ -111,7 +111,7 @@ impl Sender {
         }
         let burst = match limit {
             RateLimit::At(rate) => burst_for(rate, self.negotiated.burst_bytes + self.overhead()),
-            RateLimit::Agreed | RateLimit::Unsaid => self.negotiated.burst,
+            RateLimit::Agreed | RateLimit::Unset => self.negotiated.burst,
         };
         self.offers = self.negotiated.burst.slower(burst);
         self.rate.on_offer(now, self.offers);
@@ -122,11 +122,11 @@ impl Sender {
     /// restrict; else the newest counts, as far as it is slower than the negotiated values.
     pub(super) fn on_offer(&mut self, now: Instant, offer: Burst) {
         // A receiver with a rate limit sends it in each control packet, which is newer.
-        if self.limit.1 != RateLimit::Unsaid {
+        if self.limit.1 != RateLimit::Unset {
             return;
         }
         let offer = Burst { packets: offer.packets.max(1), ..offer };
-        self.offers = match self.negotiated.rules.offers {
+        self.offers = match self.negotiated.profile.ok_offers {
             true => self.offers.stricter(offer),
             false => self.negotiated.burst.slower(offer),
         };

@@ -1,18 +1,17 @@
 //! The schedule: what a sender may send, and which packet leaves next.
 //!
-//! The order is `docs/protocol.md §6.4`'s: buffers begin strictly by number, and whatever was asked
-//! for again goes before anything at a higher position. Between buffers and packets nothing else
-//! stands: whatever else is to leave in place of a packet, as repair packets do, is a kind of
-//! [`Leaving`] that [`Schedule::next`] hands out.
+//! The order is that of `docs/protocol.md §6.4`: buffers begin strictly by number, and resends go
+//! before any packet at a higher position. Every packet of data, repair packets included, is an
+//! [`OutgoingPacket`] from [`Schedule::next`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::coin_test::Toss;
-use super::fec::Repairs;
-use super::outgoing_buffer::Outgoing;
-use super::packet::{Leaving, What};
-use super::resend_rounds::Heard;
+use super::coin_test::CoinTest;
+use super::fec::FecQueue;
+use super::outgoing_buffer::OutgoingBuffer;
+use super::packet::{OutgoingPacket, PacketBody};
+use super::resend_rounds::ResendEvidence;
 use crate::buffer::{Buffer, Geometry};
 use crate::rate::{Idle, Order, Ways};
 use crate::units::BufferNumber;
@@ -21,53 +20,53 @@ use crate::wire::packet::{Go, IndexRange};
 /// The granted buffers and their order.
 #[derive(Debug)]
 pub(super) struct Schedule {
-    pub(super) outgoing: BTreeMap<BufferNumber, Outgoing>,
+    pub(super) outgoing: BTreeMap<BufferNumber, OutgoingBuffer>,
     /// Buffers with packets to send again.
-    again: BTreeSet<BufferNumber>,
+    retransmits: BTreeSet<BufferNumber>,
     /// The lowest buffer whose first pass is not over.
-    fresh: BufferNumber,
+    first_pass_at: BufferNumber,
     next_wanted: BufferNumber,
     next_supply: BufferNumber,
     /// No buffer beyond it will be supplied.
     last: Option<BufferNumber>,
     /// No further buffer begins.
-    ends: bool,
+    no_new_buffers: bool,
     /// The same, while the client pauses.
-    held: bool,
+    paused: bool,
     /// The coin test, while the receiver's address is not validated.
-    pub(super) toss: Option<Toss>,
+    pub(super) coin_test: Option<CoinTest>,
     ways: Ways,
     /// The next buffer and packet that an idle sender repeats.
     repeat: Option<(BufferNumber, u32)>,
-    pub(super) repairs: Repairs,
+    pub(super) repairs: FecQueue,
 }
 
 /// The result of a RESEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct ResendResult {
     /// Packets to send again.
     pub(super) packets: u64,
     /// Whether the buffer has packets to send again.
     pub(super) due: bool,
     /// Evidence of progress in the RESEND, if counted.
-    pub(super) heard: Heard,
+    pub(super) evidence: ResendEvidence,
 }
 
 impl Schedule {
     pub(super) fn new(ways: Ways) -> Self {
         Self {
             outgoing: BTreeMap::new(),
-            again: BTreeSet::new(),
-            fresh: BufferNumber::FIRST,
+            retransmits: BTreeSet::new(),
+            first_pass_at: BufferNumber::FIRST,
             next_wanted: BufferNumber::FIRST,
             next_supply: BufferNumber::FIRST,
             last: None,
-            ends: false,
-            held: false,
-            toss: None,
+            no_new_buffers: false,
+            paused: false,
+            coin_test: None,
             ways,
             repeat: None,
-            repairs: Repairs::default(),
+            repairs: FecQueue::default(),
         }
     }
 
@@ -121,12 +120,12 @@ impl Schedule {
                 Some(known) => {
                     let newer = known.is_older(go.generation);
                     if newer && known.renew(geometry, go.generation) {
-                        self.again.remove(&number);
-                        self.fresh = self.fresh.min(number);
+                        self.retransmits.remove(&number);
+                        self.first_pass_at = self.first_pass_at.min(number);
                     }
                 }
                 None if number >= self.next_wanted => {
-                    self.outgoing.insert(number, Outgoing::new(geometry, go.generation));
+                    self.outgoing.insert(number, OutgoingBuffer::new(geometry, go.generation));
                 }
                 None => {}
             }
@@ -146,68 +145,74 @@ impl Schedule {
         &mut self,
         number: BufferNumber,
         missing: &[IndexRange],
-        signs: Option<u64>,
-    ) -> Option<Asked> {
+        progress: Option<u64>,
+    ) -> Option<ResendResult> {
         let outgoing = self.outgoing.get_mut(&number)?;
-        let mut heard = Heard::default();
-        for (range, signs) in missing.iter().zip(signs.into_iter().cycle()) {
-            let one = outgoing.hear(*range, signs);
-            heard.shorter |= one.shorter;
-            heard.vain = heard.vain.max(one.vain);
+        let mut evidence = ResendEvidence::default();
+        for (range, progress) in missing.iter().zip(progress.into_iter().cycle()) {
+            let one = outgoing.note_resend(*range, progress);
+            evidence.shorter |= one.shorter;
+            evidence.futile = evidence.futile.max(one.futile);
         }
         let packets = missing.iter().map(|range| outgoing.ask(*range)).sum();
-        let due = outgoing.has_again();
+        let due = outgoing.has_retransmits();
         if due {
-            self.again.insert(number);
+            self.retransmits.insert(number);
         }
-        Some(Asked { packets, due, heard })
+        Some(ResendResult { packets, due, evidence })
     }
 
     /// OK: takes out the buffers of `range`; `None` if one of them was never sent.
     pub(super) fn accept(
         &mut self,
         range: Range<BufferNumber>,
-    ) -> Option<Vec<(BufferNumber, Outgoing)>> {
+    ) -> Option<Vec<(BufferNumber, OutgoingBuffer)>> {
         let mut within = self.outgoing.range(range.clone());
         if range.end > self.next_supply || within.any(|(_, outgoing)| !outgoing.is_all_sent()) {
             return None;
         }
         let accepted: Vec<BufferNumber> = self.outgoing.range(range).map(|(n, _)| *n).collect();
         let taken = accepted.into_iter().filter_map(|number| {
-            self.again.remove(&number);
+            self.retransmits.remove(&number);
             Some((number, self.outgoing.remove(&number)?))
         });
         Some(taken.collect())
     }
 
     /// Takes out every buffer.
-    pub(super) fn take_all(&mut self) -> BTreeMap<BufferNumber, Outgoing> {
-        self.again.clear();
+    pub(super) fn take_all(&mut self) -> BTreeMap<BufferNumber, OutgoingBuffer> {
+        self.retransmits.clear();
         std::mem::take(&mut self.outgoing)
     }
 
-    // ---- who may hear nothing (docs/protocol.md §2.3)
+    // ---- address validation (docs/protocol.md §2.3)
 
     /// Starts the coin test; or ends it (`None`), and queues the packets that it skipped.
-    pub(super) fn doubt(&mut self, toss: Option<Toss>) {
-        self.toss = toss;
-        if self.toss.is_none() {
+    pub(super) fn set_coin_test(&mut self, coin_test: Option<CoinTest>) {
+        self.coin_test = coin_test;
+        if self.coin_test.is_none() {
             let passed_over = self.outgoing.iter_mut();
-            let due = passed_over.filter_map(|(number, o)| o.release().then_some(*number));
-            self.again.extend(due);
+            let due = passed_over.filter_map(|(number, o)| o.queue_skipped().then_some(*number));
+            self.retransmits.extend(due);
         }
     }
 
     /// Whether the next packet that is due has no room within the amplification limit.
     pub(super) fn waits_for_room(&self) -> bool {
-        let Some(toss) = &self.toss else { return false };
-        self.front().and_then(Outgoing::next_bytes).is_some_and(|bytes| !toss.has_room(bytes))
+        let Some(coin_test) = &self.coin_test else { return false };
+        self.front()
+            .and_then(OutgoingBuffer::next_bytes)
+            .is_some_and(|bytes| !coin_test.has_room(bytes))
     }
 
     /// RESEND, before it is handled: how many coins it guesses right, or `None` if one is wrong.
-    pub(super) fn call(&mut self, number: BufferNumber, missing: &[IndexRange]) -> Option<u32> {
+    pub(super) fn check_coins(
+        &mut self,
+        number: BufferNumber,
+        missing: &[IndexRange],
+    ) -> Option<u32> {
         match self.outgoing.get_mut(&number) {
-            Some(outgoing) if self.toss.is_some() => outgoing.call(missing),
+            Some(outgoing) if self.coin_test.is_some() => outgoing.check_coins(missing),
             _ => Some(0),
         }
     }
@@ -216,32 +221,32 @@ impl Schedule {
 
     /// The buffer whose packet leaves next.
     pub(super) fn due(&mut self) -> Option<BufferNumber> {
-        let again = self.again.first().copied();
-        if again.is_some() && self.ways.order == Order::ResendsFirst {
-            return again;
+        let retransmits = self.retransmits.first().copied();
+        if retransmits.is_some() && self.ways.order == Order::ResendsFirst {
+            return retransmits;
         }
-        while self.fresh < self.next_supply
-            && self.outgoing.get(&self.fresh).is_none_or(Outgoing::is_sent)
+        while self.first_pass_at < self.next_supply
+            && self.outgoing.get(&self.first_pass_at).is_none_or(OutgoingBuffer::is_sent)
         {
-            self.fresh = self.fresh.next();
+            self.first_pass_at = self.first_pass_at.next();
         }
-        let fresh = self.fresh < self.next_supply && self.may_begin();
-        fresh.then_some(self.fresh).or(again)
+        let fresh = self.first_pass_at < self.next_supply && self.may_begin();
+        fresh.then_some(self.first_pass_at).or(retransmits)
     }
 
     /// The same, without advancing to it.
-    pub(super) fn front(&self) -> Option<&Outgoing> {
-        if let Some(number) = self.again.first() {
+    pub(super) fn front(&self) -> Option<&OutgoingBuffer> {
+        if let Some(number) = self.retransmits.first() {
             return self.outgoing.get(number);
         }
-        let supplied = self.fresh.min(self.next_supply)..self.next_supply;
+        let supplied = self.first_pass_at.min(self.next_supply)..self.next_supply;
         self.outgoing.range(supplied).map(|(_, outgoing)| outgoing).find(|o| !o.is_sent())
     }
 
     /// Whether a packet may be due, without a search.
     pub(super) fn may_be_due(&self) -> bool {
-        let fresh = self.fresh < self.next_supply && self.may_begin();
-        !self.again.is_empty() || fresh || self.may_have_repairs() || self.repeats().is_some()
+        let fresh = self.first_pass_at < self.next_supply && self.may_begin();
+        !self.retransmits.is_empty() || fresh || self.may_have_repairs() || self.repeats().is_some()
     }
 
     /// Whether a packet leaves on request: one that is due, or one that an idle sender repeats.
@@ -271,8 +276,9 @@ impl Schedule {
     fn repeats(&self) -> Option<(BufferNumber, u32)> {
         let Idle::Repeats(multiple) = self.ways.idle else { return None };
         let end = self.chunk_end()?;
-        let over = self.fresh > end || self.outgoing.range(..=end).all(|(_, o)| o.is_sent());
-        if !over || !self.again.is_empty() {
+        let over =
+            self.first_pass_at > end || self.outgoing.range(..=end).all(|(_, o)| o.is_sent());
+        if !over || !self.retransmits.is_empty() {
             return None;
         }
         if let Some((number, index)) = self.repeat
@@ -282,7 +288,7 @@ impl Schedule {
             return self.repeat;
         }
         let (first, _) = self.outgoing.first_key_value()?;
-        let count = |outgoing: &Outgoing| u64::from(outgoing.packets());
+        let count = |outgoing: &OutgoingBuffer| u64::from(outgoing.packets());
         let (number, last) = self.outgoing.range(..=end).next_back()?;
         if multiple <= 1 {
             return Some((*number, last.packets().checked_sub(1)?));
@@ -300,50 +306,53 @@ impl Schedule {
 
     /// The last buffer up to which everything was sent, if nothing is due.
     pub(super) fn sent_through(&self) -> BufferNumber {
-        BufferNumber(self.fresh.min(self.next_supply).0.saturating_sub(1))
+        BufferNumber(self.first_pass_at.min(self.next_supply).0.saturating_sub(1))
     }
 
     /// Marks all sent and not accepted packets to be sent again.
-    pub(super) fn ask_all(&mut self) {
+    pub(super) fn resend_all(&mut self) {
         let all = IndexRange { start: 0, end: u32::MAX };
         for (number, outgoing) in &mut self.outgoing {
             outgoing.ask(all);
-            if outgoing.has_again() {
-                self.again.insert(*number);
+            if outgoing.has_retransmits() {
+                self.retransmits.insert(*number);
             }
         }
     }
 
     /// No further buffer begins.
-    pub(super) fn begin_nothing(&mut self) {
-        self.ends = true;
+    pub(super) fn stop_new_buffers(&mut self) {
+        self.no_new_buffers = true;
     }
 
     /// No further buffer begins while `paused`.
-    pub(super) fn hold(&mut self, held: bool) {
-        self.held = held;
+    pub(super) fn hold(&mut self, paused: bool) {
+        self.paused = paused;
     }
 
     /// Whether a part of a buffer was sent, and its first pass is not over.
     pub(super) fn is_amid_buffer(&self) -> bool {
-        self.outgoing.get(&self.fresh).is_some_and(Outgoing::has_begun)
+        self.outgoing.get(&self.first_pass_at).is_some_and(OutgoingBuffer::has_begun)
     }
 
     fn may_begin(&self) -> bool {
         let within = self.ways.chunk.is_none_or(|buffers| {
             let chunk = |number: &BufferNumber| (number.0 - 1) / buffers.max(1);
-            self.outgoing.keys().next().is_none_or(|lowest| chunk(lowest) == chunk(&self.fresh))
+            self.outgoing
+                .keys()
+                .next()
+                .is_none_or(|lowest| chunk(lowest) == chunk(&self.first_pass_at))
         });
-        within && (!self.ends && !self.held || self.is_amid_buffer())
+        within && (!self.no_new_buffers && !self.paused || self.is_amid_buffer())
     }
 
     /// Whether any packet is to be sent again.
-    pub(super) fn has_again(&self) -> bool {
-        !self.again.is_empty()
+    pub(super) fn has_retransmits(&self) -> bool {
+        !self.retransmits.is_empty()
     }
 
     /// Takes the packet that leaves next, if one with its data bytes `fits` now.
-    pub(super) fn next(&mut self, mut fits: impl FnMut(u32) -> bool) -> Option<Leaving<'_>> {
+    pub(super) fn next(&mut self, mut fits: impl FnMut(u32) -> bool) -> Option<OutgoingPacket<'_>> {
         let (number, piece) = loop {
             let due = self.due();
             if self.repairs_before(due) {
@@ -354,30 +363,30 @@ impl Schedule {
             if !fits(outgoing.geometry.packet_bytes) {
                 return None;
             }
-            let piece = match &mut self.toss {
+            let piece = match &mut self.coin_test {
                 None => outgoing.next(),
-                Some(toss) => outgoing.next_in_doubt(toss),
+                Some(coin_test) => outgoing.next_by_coin(coin_test),
             };
-            if !outgoing.has_again() {
-                self.again.remove(&number);
+            if !outgoing.has_retransmits() {
+                self.retransmits.remove(&number);
             }
             match piece {
                 Some(piece) => break (number, piece),
                 // Coins skipped all of it.
-                None if self.toss.is_some() && !self.waits_for_room() => {}
+                None if self.coin_test.is_some() && !self.waits_for_room() => {}
                 None => return None,
             }
         };
         let outgoing = self.outgoing.get_mut(&number)?;
-        let again = outgoing.has_again();
-        let ends = !again && outgoing.is_sent();
+        let retransmits = outgoing.has_retransmits();
+        let ends = !retransmits && outgoing.is_sent();
         let data = outgoing.bytes(piece.range.clone());
-        let (generation, what) = (outgoing.generation, What::Piece(piece));
-        Some(Leaving { number, generation, what, data, ends })
+        let (generation, what) = (outgoing.generation, PacketBody::Data(piece));
+        Some(OutgoingPacket { number, generation, what, data, ends })
     }
 
     /// The next packet that an idle sender repeats.
-    fn repeated(&mut self, mut fits: impl FnMut(u32) -> bool) -> Option<Leaving<'_>> {
+    fn repeated(&mut self, mut fits: impl FnMut(u32) -> bool) -> Option<OutgoingPacket<'_>> {
         let (number, index) = self.repeats()?;
         let outgoing = self.outgoing.get(&number)?;
         if !fits(outgoing.geometry.packet_bytes) {
@@ -387,8 +396,8 @@ impl Schedule {
         self.repeat = Some(if more { (number, index + 1) } else { (number.next(), 0) });
         let piece = outgoing.piece(index)?;
         let data = outgoing.bytes(piece.range.clone());
-        let (generation, what) = (outgoing.generation, What::Piece(piece));
-        Some(Leaving { number, generation, what, data, ends: false })
+        let (generation, what) = (outgoing.generation, PacketBody::Data(piece));
+        Some(OutgoingPacket { number, generation, what, data, ends: false })
     }
 
     // ---- how it stands
@@ -431,35 +440,36 @@ impl Schedule {
 
     /// Whether every buffer was sent.
     pub(super) fn is_sent(&self) -> bool {
-        self.is_supplied() && self.outgoing.values().all(Outgoing::is_sent)
+        self.is_supplied() && self.outgoing.values().all(OutgoingBuffer::is_sent)
     }
 
     /// Buffers and packets of first passes that are not over, once the last buffer is supplied.
     pub(super) fn left(&self) -> Option<(u32, u64)> {
-        let left = self.outgoing.range(self.fresh..).map(|(_, outgoing)| outgoing.packets_left());
+        let left =
+            self.outgoing.range(self.first_pass_at..).map(|(_, outgoing)| outgoing.packets_left());
         let add =
             |(buffers, packets), left| (buffers + u32::from(left > 0), packets + u64::from(left));
         self.is_supplied().then(|| left.fold((0, 0), add))
     }
 
     /// The granted buffers.
-    pub(super) fn buffers(&self) -> impl Iterator<Item = &Outgoing> {
+    pub(super) fn buffers(&self) -> impl Iterator<Item = &OutgoingBuffer> {
         self.outgoing.values()
     }
 
     /// The same, by their numbers.
-    pub(super) fn tail(&mut self) -> impl Iterator<Item = (BufferNumber, &mut Outgoing)> {
+    pub(super) fn tail(&mut self) -> impl Iterator<Item = (BufferNumber, &mut OutgoingBuffer)> {
         self.outgoing.iter_mut().map(|(number, outgoing)| (*number, outgoing))
     }
 
     /// How many packets buffer `number` has; 0 if it is not here.
     pub(super) fn packets_of(&self, number: BufferNumber) -> u32 {
-        self.outgoing.get(&number).map_or(0, Outgoing::packets)
+        self.outgoing.get(&number).map_or(0, OutgoingBuffer::packets)
     }
 
     /// The buffer `number`, if it is granted and not accepted.
     #[cfg(test)]
-    pub(super) fn buffer(&self, number: BufferNumber) -> Option<&Outgoing> {
+    pub(super) fn buffer(&self, number: BufferNumber) -> Option<&OutgoingBuffer> {
         self.outgoing.get(&number)
     }
 }
@@ -491,27 +501,27 @@ mod tests {
         while taken.len() < packets
             && let Some(leaving) = schedule.next(|_| true)
         {
-            let What::Piece(piece) = leaving.what else { panic!("a repair packet") };
+            let PacketBody::Data(piece) = leaving.what else { panic!("a repair packet") };
             taken.push((leaving.number.0, piece.index.0, piece.resend));
         }
         taken
     }
 
     #[test]
-    fn what_was_asked_for_goes_first_or_after_what_is_new() {
+    fn resends_go_before_or_after_new_packets_by_the_profile() {
         for order in [Order::ResendsFirst, Order::NewFirst] {
             let mut schedule = supplied(Ways { order, ..Ways::OURS }, 2);
             take(&mut schedule, 5);
             schedule.ask(BufferNumber(1), &[IndexRange { start: 1, end: 2 }], None);
             let rest: Vec<_> =
-                take(&mut schedule, 9).into_iter().map(|(_, _, again)| again).collect();
+                take(&mut schedule, 9).into_iter().map(|(_, _, retransmits)| retransmits).collect();
             let first = order == Order::ResendsFirst;
             assert_eq!(rest, [first, false, false, !first]);
         }
     }
 
     #[test]
-    fn a_chunk_is_over_before_the_next_begins_and_its_end_is_repeated() {
+    fn an_idle_sender_repeats_the_end_of_its_chunk_until_it_is_accepted() {
         let ways = Ways { chunk: Some(2), idle: Idle::Repeats(5), ..Ways::OURS };
         let mut schedule = supplied(ways, 3);
         assert_eq!(take(&mut schedule, 8).last(), Some(&(2, 3, false)));
@@ -536,11 +546,11 @@ mod tests {
     }
 
     #[test]
-    fn the_last_packet_of_all_is_repeated_until_it_is_accepted() {
+    fn an_idle_sender_repeats_the_last_packet_until_it_is_accepted() {
         let mut schedule = supplied(Ways { idle: Idle::Repeats(1), ..Ways::OURS }, 2);
         take(&mut schedule, 8);
         assert_eq!(take(&mut schedule, 3), [(2, 3, true); 3]);
-        schedule.ask_all();
+        schedule.resend_all();
         assert_eq!(take(&mut schedule, 9).len(), 9);
         assert!(schedule.ask(BufferNumber(2), &[ALL], None).is_some());
         let mut ours = supplied(Ways::OURS, 2);

@@ -1,7 +1,7 @@
 //! The states of a sender and of its buffers, and their transitions (`docs/protocol.md §10.1`).
 
 #[cfg(test)]
-use super::outgoing_buffer::Outgoing;
+use super::outgoing_buffer::OutgoingBuffer;
 use crate::time::Instant;
 #[cfg(test)]
 use crate::units::BufferNumber;
@@ -93,7 +93,7 @@ impl BufferState {
 impl super::Sender {
     /// The state of `buffer`, for tables.
     pub(crate) fn buffer_state(&self, buffer: BufferNumber) -> &'static str {
-        match self.schedule.buffer(buffer).map(Outgoing::state) {
+        match self.schedule.buffer(buffer).map(OutgoingBuffer::state) {
             None if buffer < self.schedule.next_supply() => "ACCEPTED",
             None => "None",
             Some(BufferState::Granted) => "GRANTED",

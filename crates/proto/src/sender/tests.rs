@@ -3,14 +3,14 @@
 use super::*;
 use crate::buffer::Geometry;
 use crate::crypto::cipher::Cipher;
-use crate::fec::Repair;
+use crate::fec::FecPolicy;
 use crate::rate::fixed::Fixed;
 use crate::rate::{Belief, RateControl, Ways};
 use crate::units::Burst;
 use crate::wire::Wire;
 use crate::wire::packet::IndexRange;
 use crate::wire::packet::{Accepted, Go, Message, Resend, Verdict};
-use crate::wire_profile::Rules;
+use crate::wire_profile::WireProfile;
 
 const PACKET: u32 = 1000;
 const BUFFER: u32 = 10_000;
@@ -19,8 +19,8 @@ fn ms(n: u64) -> Instant {
     Instant::from_nanos(n * 1_000_000)
 }
 
-fn link() -> Link {
-    Link::sealed(1, 2, Cipher::Aes256Gcm, [1; 32], [2; 32])
+fn link() -> Codec {
+    Codec::sealed(1, 2, Cipher::Aes256Gcm, [1; 32], [2; 32])
 }
 
 fn sender(wire: Wire) -> Sender {
@@ -31,12 +31,12 @@ fn sender(wire: Wire) -> Sender {
 fn sender_with(wire: Wire, law: Law) -> Sender {
     let burst = Burst { packets: 8, interval: Duration::from_millis(1) };
     let negotiated = Negotiated {
-        rules: Rules::of(wire),
+        profile: WireProfile::of(wire),
         geometry: Geometry { buffer_bytes: BUFFER, packet_bytes: PACKET },
         max_outstanding: 4,
         socket_bytes: None,
         burst,
-        repair: Repair::Never,
+        repair: FecPolicy::Never,
         datagram_bytes: 1200,
         control_bytes: 1200,
         burst_bytes: 1200,
@@ -51,7 +51,7 @@ fn go(first: u64, count: u32, packet_bytes: u32, generation: u8) -> Message {
     Message::Go(Go { first: BufferNumber(first), count, packet_bytes, generation })
 }
 
-fn say(sender: &mut Sender, seq: u32, message: Message) -> Taken {
+fn say(sender: &mut Sender, seq: u32, message: Message) -> PacketOutcome {
     sender.handle_control(ms(0), false, vec![(ControlSeq(seq), message)])
 }
 
@@ -68,54 +68,54 @@ fn drain(sender: &mut Sender, now: Instant) -> usize {
 }
 
 #[test]
-fn an_end_acknowledged_before_it_was_said_is_still_said_and_not_for_ever() {
+fn an_end_acknowledged_before_it_was_sent_is_sent_until_acknowledged() {
     let mut sender = sender(Wire::Sealed);
     sender.handle_control(ms(0), true, Vec::new());
     sender.end(ms(1), End { buffers: 0, bytes: 0, digest: [0; 32] });
     assert!(drain(&mut sender, ms(1)) < 4);
-    assert!(sender.ending.due.is_some(), "nobody has heard it");
+    assert!(sender.end_of_transfer.due.is_some(), "it is not acknowledged");
 }
 
 #[test]
-fn an_end_after_the_verdict_needs_no_saying() {
+fn an_end_after_the_verdict_is_not_sent() {
     let mut sender = sender(Wire::Sealed);
     let verdict = Verdict { verified: false, bytes: 0, digest: [0; 32], reason: String::new() };
-    assert_eq!(say(&mut sender, 1, Message::Done(verdict)), Taken::Authentic);
+    assert_eq!(say(&mut sender, 1, Message::Done(verdict)), PacketOutcome::Authentic);
     sender.end(ms(1), End { buffers: 0, bytes: 0, digest: [0; 32] });
     assert!(drain(&mut sender, ms(1)) < 4);
 }
 
 #[test]
-fn grants_without_end_are_refused() {
+fn too_many_grants_are_a_violation() {
     let mut sender = sender(Wire::Sealed);
     let taken = (0..1000).map(|n| say(&mut sender, n + 1, go(1 + u64::from(n) * 4, 4, PACKET, 0)));
-    let accepted = taken.take_while(|taken| *taken == Taken::Authentic).count();
+    let accepted = taken.take_while(|taken| *taken == PacketOutcome::Authentic).count();
     assert!(accepted <= 2, "{accepted}");
 }
 
 #[test]
-fn packets_are_not_cut_smaller_than_makes_sense() {
+fn a_go_with_too_small_packets_is_a_violation() {
     let mut sender = sender(Wire::Sealed);
-    assert_eq!(say(&mut sender, 1, go(1, 1, 128, 0)), Taken::Authentic);
-    assert!(matches!(say(&mut sender, 2, go(1, 1, 127, 1)), Taken::Violation(_)));
+    assert_eq!(say(&mut sender, 1, go(1, 1, 128, 0)), PacketOutcome::Authentic);
+    assert!(matches!(say(&mut sender, 2, go(1, 1, 127, 1)), PacketOutcome::Violation(_)));
 }
 
 #[test]
-fn a_receiver_that_counts_buffers_from_zero_is_told_so() {
+fn a_go_for_buffer_zero_is_a_violation() {
     // A receiver that waits for buffer 0 would wait for ever, and both ends would keep each other
     // alive.
     let mut sender = sender(Wire::Rfc998);
-    assert!(matches!(say(&mut sender, 1, go(0, 1, 0, 0)), Taken::Violation(_)));
+    assert!(matches!(say(&mut sender, 1, go(0, 1, 0, 0)), PacketOutcome::Violation(_)));
 }
 
 #[test]
-fn an_ok_for_many_is_as_good_as_its_worst() {
+fn an_ok_with_one_unsent_buffer_is_a_violation() {
     let mut sender = sender(Wire::Sealed);
     say(&mut sender, 1, go(1, 2, PACKET, 0));
     supply(&mut sender, 1);
     supply(&mut sender, 2);
     let mut now = ms(0);
-    while !sender.schedule.buffers().all(outgoing_buffer::Outgoing::is_sent) {
+    while !sender.schedule.buffers().all(outgoing_buffer::OutgoingBuffer::is_sent) {
         drain(&mut sender, now);
         now += Duration::from_millis(1);
     }
@@ -125,13 +125,16 @@ fn an_ok_for_many_is_as_good_as_its_worst() {
         let control_timer = Duration::from_millis(50);
         Message::Ok(Accepted { first: BufferNumber(1), count, offer: None, control_timer })
     };
-    assert!(matches!(say(&mut sender, 3, ok(3)), Taken::Violation(_)), "3 was never supplied");
-    assert_eq!(say(&mut sender, 4, ok(2)), Taken::Authentic);
-    assert!(sender.schedule.outstanding() == 0 && !sender.schedule.has_again());
+    assert!(
+        matches!(say(&mut sender, 3, ok(3)), PacketOutcome::Violation(_)),
+        "3 was never supplied"
+    );
+    assert_eq!(say(&mut sender, 4, ok(2)), PacketOutcome::Authentic);
+    assert!(sender.schedule.outstanding() == 0 && !sender.schedule.has_retransmits());
 }
 
 #[test]
-fn a_receiver_that_talks_but_reports_nothing_is_not_sent_more_than_probes() {
+fn without_reports_only_probes_leave() {
     // The forward path is dead, the reverse path is not.
     let mut sender = sender(Wire::Sealed);
     say(&mut sender, 1, go(1, 4, PACKET, 0));
@@ -141,7 +144,7 @@ fn a_receiver_that_talks_but_reports_nothing_is_not_sent_more_than_probes() {
     }
     for n in 0..200 {
         let now = ms(n * 50);
-        sender.on_heard(now);
+        sender.on_authentic(now);
         let missing = vec![IndexRange { start: 0, end: u32::MAX }];
         let resend = Message::Resend(Resend { buffer: BufferNumber(1), missing });
         sender.handle_control(now, false, vec![(ControlSeq(2 + n as u32), resend)]);
@@ -153,7 +156,7 @@ fn a_receiver_that_talks_but_reports_nothing_is_not_sent_more_than_probes() {
 }
 
 #[test]
-fn what_the_cap_holds_back_within_a_buffer_is_probed_for() {
+fn a_buffer_held_back_by_the_window_is_probed() {
     // Packets that never left cannot be requested: an RFC 998 receiver may wait for the end of its
     // buffer.
     let law = Ticking { packets: 1, next: ms(1_000_000), cap: Some(3000) };
@@ -164,7 +167,7 @@ fn what_the_cap_holds_back_within_a_buffer_is_probed_for() {
     let mut sent = Vec::new();
     for n in 0..12 {
         let now = ms(n * 500);
-        sender.on_heard(now);
+        sender.on_authentic(now);
         let before = sender.stats.data_packets_sent;
         (0..10).for_each(|more| _ = drain(&mut sender, now + Duration::from_millis(more * 10)));
         sent.push(sender.stats.data_packets_sent - before);
@@ -202,7 +205,7 @@ impl RateControl for Ticking {
 }
 
 #[test]
-fn a_rate_law_may_have_a_clock_of_its_own() {
+fn a_rate_law_may_have_a_timer_of_its_own() {
     let law = Law {
         control: Box::new(Ticking { packets: 1, next: ms(10), cap: None }),
         learns: true,

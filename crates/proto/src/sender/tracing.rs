@@ -10,7 +10,7 @@ impl Sender {
     pub(super) fn pacing_rate(&self) -> Rate {
         let burst = self.pacing().burst;
         let overhead = u32::try_from(self.sampler.overhead()).unwrap_or(u32::MAX);
-        let packet = u64::from(match self.negotiated.rules.sizes {
+        let packet = u64::from(match self.negotiated.profile.discovers_mtu {
             true => self.datagram_bytes() + overhead,
             false => self.negotiated.mean_packet_bytes(overhead),
         });
@@ -60,7 +60,7 @@ impl Sender {
     fn rate_line(&self, now: Instant) -> RateLine {
         let (pacing, belief) = (self.pacing(), self.rate.belief());
         let view = self.rate.path_view(now);
-        let lost = if self.is_told() {
+        let lost = if self.has_feedback() {
             self.stats.data_packets_lost
         } else {
             self.stats.data_packets_resent
@@ -76,7 +76,7 @@ impl Sender {
             way_back: view.way_back,
             varies_by: view.varies_by,
             share_ppm: view.share_ppm,
-            in_flight: self.is_told().then(|| self.sampler.in_flight_bytes()),
+            in_flight: self.has_feedback().then(|| self.sampler.in_flight_bytes()),
             cap: pacing.cap_bytes,
             outstanding: self.schedule.outstanding(),
             held: self.schedule.unsupplied(),

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use super::*;
-use crate::api::{Datagram, Event, Reason, Reception};
+use crate::api::{CloseReason, Datagram, Event, RecvMeta};
 use crate::config::{Config, Role, Secret};
 use crate::endpoint::Endpoint;
 use crate::wire::sealed;
@@ -64,7 +64,7 @@ fn give(endpoint: &mut Endpoint, from: SocketAddr, now: Instant, bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
     endpoint.handle_datagram(
         now,
-        Datagram { from, local: None, reception: Reception::default(), bytes: &mut bytes },
+        Datagram { from, local: None, reception: RecvMeta::default(), bytes: &mut bytes },
     );
 }
 
@@ -247,7 +247,7 @@ fn every_state_against_every_input() {
 }
 
 #[test]
-fn an_opening_that_the_peers_host_refuses_is_given_up_after_five_seconds() {
+fn a_handshake_that_the_peers_host_refuses_fails_after_five_seconds() {
     let (mut end, mut now) = (active(7, Role::Receiver, 1), ms(0));
     let closed = loop {
         end.handle_timeout(now);
@@ -263,6 +263,6 @@ fn an_opening_that_the_peers_host_refuses_is_given_up_after_five_seconds() {
             None => now = end.next_timeout(now).expect("it is not over"),
         }
     };
-    assert_eq!(closed, Reason::NoAnswer { hint: None, unreachable: true });
+    assert_eq!(closed, CloseReason::NoAnswer { hint: None, unreachable: true });
     assert_eq!(now, ms(5000));
 }

@@ -13,15 +13,15 @@ use std::time::Duration;
 
 use crate::api::Event;
 use crate::buffer::Geometry;
-use crate::codec::{Incoming, Link, Received};
+use crate::codec::{Codec, DecodedPacket, OtherPacket};
 use crate::crypto::cipher::Cipher;
-use crate::fec::Repair;
+use crate::fec::FecPolicy;
 use crate::negotiated::Negotiated;
 use crate::time::Instant;
 use crate::units::ControlSeq;
 use crate::wire::Wire;
 use crate::wire::packet::{Burst, Message};
-use crate::wire_profile::Rules;
+use crate::wire_profile::WireProfile;
 
 /// Three packets of ten bytes.
 const PACKET: u32 = 10;
@@ -29,12 +29,12 @@ const BUFFER: u32 = 30;
 
 fn negotiated() -> Negotiated {
     Negotiated {
-        rules: Rules::of(Wire::Sealed),
+        profile: WireProfile::of(Wire::Sealed),
         geometry: Geometry { buffer_bytes: BUFFER, packet_bytes: PACKET },
         max_outstanding: 4,
         socket_bytes: None,
         burst: Burst { packets: 8, interval: Duration::from_millis(1) },
-        repair: Repair::Never,
+        repair: FecPolicy::Never,
         datagram_bytes: 1200,
         control_bytes: 1200,
         burst_bytes: 1200,
@@ -45,9 +45,9 @@ fn negotiated() -> Negotiated {
 }
 
 /// The codecs of both ends of a `sealed` connection.
-fn links() -> (Link, Link) {
+fn links() -> (Codec, Codec) {
     let (a, b) = ([1; 32], [2; 32]);
-    (Link::sealed(1, 2, Cipher::Aes256Gcm, a, b), Link::sealed(2, 1, Cipher::Aes256Gcm, b, a))
+    (Codec::sealed(1, 2, Cipher::Aes256Gcm, a, b), Codec::sealed(2, 1, Cipher::Aes256Gcm, b, a))
 }
 
 fn ms(n: u64) -> Instant {
@@ -55,23 +55,23 @@ fn ms(n: u64) -> Instant {
 }
 
 /// The content of a datagram, decoded by the other end.
-fn describe(link: &mut Link, bytes: &mut [u8]) -> String {
+fn describe(link: &mut Codec, bytes: &mut [u8]) -> String {
     match link.receive(bytes, ControlSeq(0)) {
         None => "unreadable".to_owned(),
-        Some(Received::Data { header, .. }) => {
+        Some(DecodedPacket::Data { header, .. }) => {
             let kind = if header.last_of_buffer { "LDATA" } else { "DATA" };
             format!("{kind} {}.{} ack {}", header.buffer.0, header.index.0, header.ack.0)
         }
-        Some(Received::Repair { header, .. }) => {
+        Some(DecodedPacket::Repair { header, .. }) => {
             format!("REPAIR {}.{} of {}", header.buffer.0, header.index, header.image_bytes)
         }
-        Some(Received::Other { packet, .. }) => describe_other(&packet),
+        Some(DecodedPacket::Other { packet, .. }) => describe_other(&packet),
     }
 }
 
-fn describe_other(packet: &Incoming) -> String {
+fn describe_other(packet: &OtherPacket) -> String {
     match packet {
-        Incoming::NullAck(n) => {
+        OtherPacket::NullAck(n) => {
             let mut text = format!("NULL-ACK ack {}", n.ack.0);
             if let Some(through) = n.sent_through {
                 let _ = write!(text, " sent through {}", through.0);
@@ -81,7 +81,7 @@ fn describe_other(packet: &Incoming) -> String {
             }
             text
         }
-        Incoming::Control { end_received, messages, report, .. } => {
+        OtherPacket::Control { end_received, messages, report, .. } => {
             let mut text = "CONTROL".to_owned();
             if *end_received {
                 text.push_str(" end-received");
@@ -94,15 +94,15 @@ fn describe_other(packet: &Incoming) -> String {
             }
             text
         }
-        Incoming::Keepalive(k) if k.answer_wanted => "KEEPALIVE answer wanted".to_owned(),
-        Incoming::Keepalive(_) => "KEEPALIVE".to_owned(),
-        Incoming::Quit(reason) => format!("QUIT {reason}"),
-        Incoming::QuitAck => "QUITACK".to_owned(),
-        Incoming::Branch(branch) => format!("BRANCH {}", branch.number),
-        Incoming::Abort(reason) => format!("ABORT {reason}"),
-        Incoming::Done => "DONE".to_owned(),
-        Incoming::Challenge(_) => "CHALLENGE".to_owned(),
-        Incoming::Answer(_) => "ANSWER".to_owned(),
+        OtherPacket::Keepalive(k) if k.answer_wanted => "KEEPALIVE answer wanted".to_owned(),
+        OtherPacket::Keepalive(_) => "KEEPALIVE".to_owned(),
+        OtherPacket::Quit(reason) => format!("QUIT {reason}"),
+        OtherPacket::QuitAck => "QUITACK".to_owned(),
+        OtherPacket::Branch(branch) => format!("BRANCH {}", branch.number),
+        OtherPacket::Abort(reason) => format!("ABORT {reason}"),
+        OtherPacket::Done => "DONE".to_owned(),
+        OtherPacket::Challenge(_) => "CHALLENGE".to_owned(),
+        OtherPacket::Answer(_) => "ANSWER".to_owned(),
     }
 }
 
@@ -129,7 +129,7 @@ fn describe_message(message: &Message) -> String {
 fn describe_event(event: &Event) -> String {
     match event {
         Event::Wanted(n) => format!("wanted {}", n.0),
-        Event::Had { place, bytes, last } => {
+        Event::PeerHas { place, bytes, last } => {
             format!("had {place}: {} bytes last={last}", bytes.len())
         }
         Event::Released(n, _) => format!("released {}", n.0),

@@ -1,18 +1,18 @@
 //! The receiver's transition table: buffer 1 in every state, and every input.
 
 use super::*;
-use crate::api::Reception;
+use crate::api::RecvMeta;
 use crate::buffer::Buffer;
-use crate::loss_detection::{self, RecoveryLaw};
-use crate::negotiated::Taken;
+use crate::loss_detection::{self, LossDetection};
+use crate::negotiated::PacketOutcome;
 use crate::receiver::{BufferState, Receiver, ReceiverPhase};
 use crate::units::{BufferNumber, PacketIndex, PacketNumber};
 use crate::wire::packet::{DataHeader, End, NullAck, Verdict};
 
 struct Bench {
     receiver: Receiver,
-    own: Link,
-    peer: Link,
+    own: Codec,
+    peer: Codec,
     now: Instant,
     /// DATA 1.0 as it was sent, to send it again.
     first: Vec<u8>,
@@ -42,7 +42,7 @@ const INPUTS: [&str; 16] = [
 impl Bench {
     fn new() -> Self {
         let (own, peer) = links();
-        let receiver = Receiver::new(negotiated(), loss_detection::build(RecoveryLaw::EarlyGaps));
+        let receiver = Receiver::new(negotiated(), loss_detection::build(LossDetection::EarlyGaps));
         Self { receiver, own, peer, now: ms(1000), first: Vec::new() }
     }
 
@@ -92,7 +92,7 @@ impl Bench {
     fn state(&self) -> &'static str {
         match self.receiver.phase() {
             ReceiverPhase::Finished => "FINISHED",
-            ReceiverPhase::Judged => "JUDGED",
+            ReceiverPhase::Decided => "JUDGED",
             ReceiverPhase::Complete => "COMPLETE",
             ReceiverPhase::Receiving => match self.receiver.buffer_state(BufferNumber(1)) {
                 None => "None",
@@ -120,20 +120,14 @@ impl Bench {
         out
     }
 
-    fn take_data(&mut self, mut bytes: Vec<u8>) -> Option<Taken> {
+    fn take_data(&mut self, mut bytes: Vec<u8>) -> Option<PacketOutcome> {
         let received = self.own.receive(&mut bytes, ControlSeq(0));
-        let Some(Received::Data { header, raw }) = received else { return None };
+        let Some(DecodedPacket::Data { header, raw }) = received else { return None };
         let raw = raw.to_vec();
-        Some(self.receiver.handle_data(
-            self.now,
-            &header,
-            &raw,
-            Reception::default(),
-            &mut self.own,
-        ))
+        Some(self.receiver.handle_data(self.now, &header, &raw, RecvMeta::default(), &mut self.own))
     }
 
-    fn null_ack(&mut self, ack: u32, through: Option<u64>, end: Option<u64>) -> Taken {
+    fn null_ack(&mut self, ack: u32, through: Option<u64>, end: Option<u64>) -> PacketOutcome {
         let null_ack = NullAck {
             number: PacketNumber(0),
             ack: ControlSeq(ack),
@@ -166,7 +160,7 @@ impl Bench {
                     self.first.clone()
                 };
                 self.take_data(again.clone());
-                self.take_data(again).or(Some(Taken::Dropped))
+                self.take_data(again).or(Some(PacketOutcome::Dropped))
             }
             "DATA 1.1" => {
                 let d = self.data(1, 1, false, 1);
@@ -204,7 +198,7 @@ impl Bench {
                 None
             }
             "verdict" => {
-                self.receiver.judge(verified());
+                self.receiver.set_verdict(verified());
                 None
             }
             _ => {
@@ -216,9 +210,9 @@ impl Bench {
             }
         };
         match taken {
-            None | Some(Taken::Authentic) => Vec::new(),
-            Some(Taken::Dropped) => vec!["dropped".to_owned()],
-            Some(Taken::Violation(what)) => vec![format!("violation: {what}")],
+            None | Some(PacketOutcome::Authentic) => Vec::new(),
+            Some(PacketOutcome::Dropped) => vec!["dropped".to_owned()],
+            Some(PacketOutcome::Violation(what)) => vec![format!("violation: {what}")],
         }
     }
 

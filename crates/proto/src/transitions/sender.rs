@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::buffer::Buffer;
-use crate::negotiated::Taken;
+use crate::negotiated::PacketOutcome;
 use crate::rate::fixed::Fixed;
 use crate::rate::{Law, Ways};
 use crate::sender::Sender;
@@ -11,8 +11,8 @@ use crate::wire::packet::{Accepted, End, Go, IndexRange, Report, Resend, Verdict
 
 struct Bench {
     sender: Sender,
-    own: Link,
-    peer: Link,
+    own: Codec,
+    peer: Codec,
     now: Instant,
     seq: u32,
 }
@@ -31,7 +31,7 @@ const INPUTS: [&str; 17] = [
     "OK 9, never sent",
     "an old message again",
     "end after 1 buffer",
-    "END was heard",
+    "END received",
     "REPORT",
     "DONE verified",
     "DONE not verified",
@@ -87,7 +87,7 @@ impl Bench {
         self.sender.buffer_state(BufferNumber(1))
     }
 
-    fn say(&mut self, message: Message) -> Taken {
+    fn say(&mut self, message: Message) -> PacketOutcome {
         self.seq += 1;
         self.sender.handle_control(self.now, false, vec![(ControlSeq(self.seq), message)])
     }
@@ -133,16 +133,16 @@ impl Bench {
                 self.sender.handle_control(self.now, false, vec![(seq, Self::go(1, 0))])
             }
             "REPORT" => self.sender.handle_report(self.now, &Report::default()),
-            "END was heard" => self.sender.handle_control(self.now, true, Vec::new()),
+            "END received" => self.sender.handle_control(self.now, true, Vec::new()),
             other => {
                 self.apply_other(other);
-                Taken::Authentic
+                PacketOutcome::Authentic
             }
         };
         match taken {
-            Taken::Authentic => Vec::new(),
-            Taken::Dropped => vec!["dropped".to_owned()],
-            Taken::Violation(what) => vec![format!("violation: {what}")],
+            PacketOutcome::Authentic => Vec::new(),
+            PacketOutcome::Dropped => vec!["dropped".to_owned()],
+            PacketOutcome::Violation(what) => vec![format!("violation: {what}")],
         }
     }
 

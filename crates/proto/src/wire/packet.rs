@@ -52,7 +52,8 @@ pub struct DataHeader {
     pub index: PacketIndex,
     /// Which GO fixed the packet size it was cut with (`sealed`; 0 on `rfc998`).
     pub generation: u8,
-    /// Whose rules the sender follows (`sealed`): [`crate::config::Protocol::code`], 0 for ours.
+    /// The code of the emulated protocol (`sealed`): [`crate::config::EmulatedProtocol::code`], 0
+    /// for none.
     pub law: u8,
     /// LDATA: the last packet of its buffer.
     pub last_of_buffer: bool,
@@ -103,8 +104,8 @@ pub struct Verdict {
     pub reason: String,
 }
 
-/// Stands between the number of files that a receiver left out and their names
-/// (`docs/protocol.md §8.6`).
+/// Separates the number of files that a receiver left out from their names (`docs/protocol.md
+/// §8.6`).
 pub const LEFT_OUT: &str = " left out: ";
 
 impl Verdict {
@@ -176,7 +177,7 @@ pub struct Accepted {
 pub enum RateLimit {
     /// Not set.
     #[default]
-    Unsaid,
+    Unset,
     /// The negotiated rate.
     Agreed,
     /// At most this rate, within the negotiated one.

@@ -11,10 +11,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use netblt_proto::api::{Datagram, Event, Reception};
-use netblt_proto::config::{Authorized, Config, Role, Secret, Wire};
+use netblt_proto::api::{Datagram, Event, RecvMeta};
+use netblt_proto::config::{AuthorizedKeys, Config, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::listener::Door;
+use netblt_proto::listener::PassiveListener;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::sealed;
 
@@ -68,7 +68,7 @@ struct World {
     began: Instant,
     now: Instant,
     by_keys: bool,
-    door: Door,
+    door: PassiveListener,
     /// What the door has made.
     ends: Vec<Endpoint>,
     callers: Vec<Caller>,
@@ -96,10 +96,10 @@ impl World {
         };
         let now = Instant::from_nanos(1_000_000_000);
         let mut at_door = config(role, None);
-        at_door.any_role = flags & 4 != 0;
+        at_door.accept_any_role = flags & 4 != 0;
         let callers = (0..1 + usize::from(flags >> 3 & 7)).map(|index| {
             let other = if role == Role::Sender { Role::Receiver } else { Role::Sender };
-            let role = if at_door.any_role && index % 2 == 1 { role } else { other };
+            let role = if at_door.accept_any_role && index % 2 == 1 { role } else { other };
             let number = index as u8;
             let end = Endpoint::active(config(role, Some(index)), server(), now, [number + 1; 32]);
             Caller { end, address: ([192, 0, 2, number], 9).into(), opened: false }
@@ -109,7 +109,7 @@ impl World {
             began: now,
             now,
             by_keys,
-            door: Door::new(at_door, [99; 32]),
+            door: PassiveListener::new(at_door, [99; 32]),
             ends: Vec::new(),
             callers,
             flying: VecDeque::new(),
@@ -169,7 +169,7 @@ impl World {
         let keys = Keys::shared();
         let client = [keys.client.public()];
         let let_in = if whether { &client[..] } else { &[] };
-        self.door.authorize(Arc::new(Authorized::new(keys.server.clone(), let_in).0));
+        self.door.authorize(Arc::new(AuthorizedKeys::new(keys.server.clone(), let_in).0));
     }
 
     fn deliver_next(&mut self) {
@@ -181,7 +181,7 @@ impl World {
     fn arrive(&mut self, Flying { from, to, mut bytes }: Flying) {
         let now = self.now;
         let datagram =
-            Datagram { from, local: None, reception: Reception::default(), bytes: &mut bytes };
+            Datagram { from, local: None, reception: RecvMeta::default(), bytes: &mut bytes };
         if to != server() {
             if let Some(caller) = self.callers.iter_mut().find(|caller| caller.address == to) {
                 caller.end.handle_datagram(now, datagram);

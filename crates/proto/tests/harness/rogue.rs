@@ -7,12 +7,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use netblt_proto::api::{Datagram, Ecn, Reception};
+use netblt_proto::api::{Datagram, Ecn, RecvMeta};
 use netblt_proto::config::{Role, Secret};
 use netblt_proto::crypto::aead::{Cipher, SealingKeys};
 use netblt_proto::crypto::mac::MacKey;
-use netblt_proto::crypto::noise::{Initiator, Means};
-use netblt_proto::crypto::static_pairing::{Bond, KeyId};
+use netblt_proto::crypto::noise::{HandshakeAuth, Initiator};
+use netblt_proto::crypto::static_pairing::{KeyId, StaticPairing};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
@@ -20,7 +20,7 @@ use netblt_proto::wire::packet::{
     Accepted, Burst, DataHeader, End, Go, Have, IndexRange, Message, Mode, NullAck, Parameters,
     RepairHeader, Report, Resend, Verdict,
 };
-use netblt_proto::wire::sealed::{self, Header, Kind, Offer};
+use netblt_proto::wire::sealed::{self, HandshakePayload, Header, Kind};
 
 use super::bytes::Bytes;
 use super::conversation::setup::{Keys, Setup};
@@ -55,14 +55,14 @@ pub fn run(data: &[u8]) {
 }
 
 /// What it opens with: the secret, or the key that is let in.
-fn proof(by_keys: bool) -> (Means<'static>, Option<KeyId>, MacKey) {
+fn proof(by_keys: bool) -> (HandshakeAuth<'static>, Option<KeyId>, MacKey) {
     if !by_keys {
-        return (Means::Secret(&SECRET), None, MacKey::from_secret(&SECRET));
+        return (HandshakeAuth::Secret(&SECRET), None, MacKey::from_secret(&SECRET));
     }
     let keys = Keys::shared();
     let peer = keys.server.public();
-    let bond = Bond::with_server(&keys.client, peer).expect("a key that is one");
-    (Means::Keys { own: &keys.client, peer }, Some(bond.id()), bond.mac_key().clone())
+    let bond = StaticPairing::with_server(&keys.client, peer).expect("a key that is one");
+    (HandshakeAuth::Keys { own: &keys.client, peer }, Some(bond.id()), bond.mac_key().clone())
 }
 
 struct Duel {
@@ -118,7 +118,7 @@ impl Duel {
             Datagram {
                 from: rogue(),
                 local: None,
-                reception: Reception::default(),
+                reception: RecvMeta::default(),
                 bytes: &mut open,
             },
         );
@@ -420,7 +420,7 @@ fn burst(bytes: &mut Bytes<'_>) -> Burst {
     Burst { packets, interval: Duration::from_micros(number(bytes, 0).min(1 << 33)) }
 }
 
-fn offer(role: Role, bytes: &mut Bytes<'_>) -> Offer {
+fn offer(role: Role, bytes: &mut Bytes<'_>) -> HandshakePayload {
     let parameters = Parameters {
         uid: UID,
         buffer_bytes: 1 << (10 + bytes.byte() % 17),
@@ -433,7 +433,7 @@ fn offer(role: Role, bytes: &mut Bytes<'_>) -> Offer {
         max_outstanding: number(bytes, 1) as u32,
         client: String::new(),
     };
-    Offer { parameters, ciphers: bytes.byte(), table_bytes: number(bytes, 0) as u32 }
+    HandshakePayload { parameters, ciphers: bytes.byte(), table_bytes: number(bytes, 0) as u32 }
 }
 
 fn message(kind: u8, bytes: &mut Bytes<'_>, near: u64, packet_bytes: u32) -> Message {

@@ -16,7 +16,7 @@ mod rows;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use netblt_proto::config::{Policy, Protocol, Recreation};
+use netblt_proto::config::{EmulatedProtocol, Emulation, Policy};
 use netblt_sim::parallel;
 
 use cell::{Judged, Run, judge};
@@ -43,15 +43,15 @@ struct Options {
 }
 
 fn policy(name: &str) -> Result<Policy, String> {
-    let recreated = |protocol| Policy::Recreated(Recreation::of(protocol));
+    let recreated = |protocol| Policy::Emulated(Emulation::of(protocol));
     Ok(match name {
         "fair" => Policy::Fair { ceiling: None },
         "background" => Policy::Background { ceiling: None },
         "aggressive" => Policy::Aggressive { ceiling: None },
         "cubic" => Policy::Cubic { ceiling: None },
-        "bbr" => recreated(Protocol::Bbr),
-        "reno" => recreated(Protocol::Reno),
-        "udt" => recreated(Protocol::Udt),
+        "bbr" => recreated(EmulatedProtocol::Bbr),
+        "reno" => recreated(EmulatedProtocol::Reno),
+        "udt" => recreated(EmulatedProtocol::Udt),
         _ => return Err(format!("`{name}` is no policy of this program")),
     })
 }

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use netblt_proto::api::{Event, Reason};
+use netblt_proto::api::{CloseReason, Event};
 use netblt_proto::buffer::Buffer;
-use netblt_proto::content::{PLACE_BYTES, Place, Places};
+use netblt_proto::content::{ImagePosition, ImagePositions, POSITION_BYTES};
 use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{End, Verdict};
@@ -40,7 +40,7 @@ pub(super) struct Source {
 /// Takes images from any lane, and checks them.
 #[derive(Debug)]
 pub(super) struct Sink {
-    places: Places,
+    places: ImagePositions,
     bytes: u64,
     idle: Vec<Buffer>,
     complete: Option<End>,
@@ -80,7 +80,7 @@ impl Client {
         }
     }
 
-    fn closed(&self, units: &mut [Unit], at: usize, reason: Reason, losses: &mut Losses) {
+    fn closed(&self, units: &mut [Unit], at: usize, reason: CloseReason, losses: &mut Losses) {
         let done = match self {
             Self::Source(source) => source.verified,
             Self::Sink(sink) => sink.judged,
@@ -117,7 +117,7 @@ fn image_bytes(bytes: Option<u64>, buffer_bytes: u32, place: u64) -> usize {
 
 impl Source {
     pub(super) fn new(bytes: Option<u64>, (buffer_bytes, stock): (u32, u32)) -> Self {
-        let capacity = buffer_bytes as usize + PLACE_BYTES;
+        let capacity = buffer_bytes as usize + POSITION_BYTES;
         Self {
             bytes,
             buffer_bytes,
@@ -169,7 +169,8 @@ impl Source {
         let len = image_bytes(self.bytes, self.buffer_bytes, self.next);
         buffer.space().iter_mut().take(len).for_each(|byte| *byte = self.next as u8);
         buffer.set_len(len);
-        let place = Place { number: BufferNumber(self.next), last: self.next == self.count() };
+        let place =
+            ImagePosition { number: BufferNumber(self.next), last: self.next == self.count() };
         self.next += 1;
         place.put(&mut buffer).then_some(buffer)
     }
@@ -202,7 +203,7 @@ impl Sink {
         // The most that a source's image may have by the agreed parameters.
         let capacity = buffer_bytes as usize + (1 << 13);
         Self {
-            places: Places::default(),
+            places: ImagePositions::default(),
             bytes: 0,
             idle: (0..stock).map(|_| Buffer::new(capacity)).collect(),
             complete: None,
@@ -216,7 +217,7 @@ impl Sink {
         match event {
             Event::Filled(_, mut buffer) => {
                 unit.outstanding -= 1;
-                let place = Place::take(&mut buffer).ok_or("an image without a place")?;
+                let place = ImagePosition::take(&mut buffer).ok_or("an image without a place")?;
                 let byte = place.number.0 as u8;
                 if buffer.filled().iter().any(|found| *found != byte) {
                     return Err(format!("image {} is wrong", place.number.0));

@@ -7,7 +7,8 @@ use netblt_path::rng::Rng;
 use netblt_path::scenario::Scenario;
 use netblt_path::{LinkOptions, MarkAbove, QueueLimit};
 use netblt_proto::config::{
-    Authorized, Config, Identity, NO_LIMIT, PublicKey, Repair, Role, Secret, Share, StaticKey, Wire,
+    AuthorizedKeys, Config, FecPercent, FecPolicy, Identity, PublicKey, Role, Secret, StaticKey,
+    UNLIMITED_BURST, Wire,
 };
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::units::Rate;
@@ -61,7 +62,7 @@ fn open_by_keys(seed: u64, setup: &mut Setup) {
     clients.push(client.public());
     setup.keys = Some([client.public(), server.public()]);
     let calling = Identity::client(client, server.public());
-    let (authorized, none) = Authorized::new(server, &clients);
+    let (authorized, none) = AuthorizedKeys::new(server, &clients);
     assert!(none.is_empty(), "keys that were made are keys");
     setup.active.config.identity = Some(calling.expect("a key that was made is one"));
     setup.passive.config.identity = Some(Identity::server(Arc::new(authorized)));
@@ -100,7 +101,7 @@ fn host(seed: u64, sketch: &Sketch, role: Role) -> HostOptions {
     let mut socket = Dice::new(seed, "socket");
     config.socket_bytes = socket.percent(50).then(|| socket.scale(1, 8 << 20) as u32);
     // On `sealed` a fair sender has no burst values of its own.
-    config.burst = if role == Role::Sender && own { sketch.burst } else { NO_LIMIT };
+    config.burst = if role == Role::Sender && own { sketch.burst } else { UNLIMITED_BURST };
     if dice.percent(20) {
         // The other end must give way.
         config.datagram_bytes =
@@ -119,13 +120,15 @@ fn host(seed: u64, sketch: &Sketch, role: Role) -> HostOptions {
     host
 }
 
-fn repair(seed: u64, wire: Wire) -> Repair {
+fn repair(seed: u64, wire: Wire) -> FecPolicy {
     let mut dice = Dice::new(seed, "repair");
-    let share = dice.scale(1, u64::from(Share::MAX)) as u8;
+    let share = dice.scale(1, u64::from(FecPercent::MAX)) as u8;
     match dice.range(0, 9) {
-        0..=2 if wire == Wire::Sealed => Repair::Auto,
-        3 if wire == Wire::Sealed => Share::percent(share).map_or(Repair::Never, Repair::Share),
-        _ => Repair::Never,
+        0..=2 if wire == Wire::Sealed => FecPolicy::Auto,
+        3 if wire == Wire::Sealed => {
+            FecPercent::percent(share).map_or(FecPolicy::Never, FecPolicy::Share)
+        }
+        _ => FecPolicy::Never,
     }
 }
 

@@ -78,7 +78,7 @@ pub(super) fn add(seed: u64, sketch: &Sketch, ours: bool, setup: &mut Setup) {
     let patience = Duration::from_secs(120) + first_data_timer(sketch);
     setup.deadline = heals_at + base.max(agreed_time(sketch)) * 12 + patience;
     // Its window grows by half a packet a round trip, so that 40,000 packets take 400 of them.
-    if !matches!(sketch.policy, Policy::Fixed(_) | Policy::Recreated(_)) {
+    if !matches!(sketch.policy, Policy::Fixed(_) | Policy::Emulated(_)) {
         setup.deadline += setup.longest_round_trip() * 500;
     }
     if stranger {
@@ -166,7 +166,7 @@ fn quiet_time(sketch: &Sketch, setup: &Setup) -> Duration {
         | Policy::Background { ceiling }
         | Policy::Aggressive { ceiling }
         | Policy::Cubic { ceiling } => rate = rate.min(ceiling.unwrap_or(rate)),
-        Policy::Recreated(of) => rate = rate.min(of.rate.unwrap_or(rate)),
+        Policy::Emulated(of) => rate = rate.min(of.rate.unwrap_or(rate)),
     }
     let window = u64::from(sketch.buffer) * u64::from(sketch.outstanding);
     let rounds = sketch.bytes.div_ceil(window) as u32;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use netblt_path::scenario::Scenario;
-use netblt_proto::config::{Pace, Policy, Role, Wire};
+use netblt_proto::config::{FixedRate, Policy, Role, Wire};
 use netblt_proto::rate::counted_bytes;
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
@@ -107,7 +107,7 @@ pub(super) fn policy(seed: u64, wire: Wire, path: Rate, datagram: u32) -> (Polic
     let burst = Burst { packets: packets.min(65_535) as u32, interval: grain * grains };
     let ceiling = dice.percent(30).then(|| path.scaled(dice.range(20, 150), 100));
     let fixed = dice.percent(35);
-    let pace = Pace::bursts(burst).filter(|_| fixed);
+    let pace = FixedRate::bursts(burst).filter(|_| fixed);
     let mut controller = Dice::new(seed, "controller");
     let fair = match wire == Wire::Sealed {
         true if controller.percent(15) => match controller.percent(50) {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use netblt_proto::config::Steering;
+use netblt_proto::config::RuntimeSettings;
 
 use super::World;
 use crate::coverage::Mark;
@@ -21,7 +21,7 @@ impl World {
     }
 
     /// The client of `side` changes its steering.
-    pub(super) fn steer(&mut self, side: Side, steering: Steering) {
+    pub(super) fn steer(&mut self, side: Side, steering: RuntimeSettings) {
         let Some(endpoint) = &mut self.hosts[side].endpoint else { return };
         self.transcript.happening(self.now, side, "steer");
         endpoint.steer(self.now, steering);

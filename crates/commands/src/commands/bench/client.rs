@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use netblt::bench::{self, Load, OPEN_TO_ALL, Outcome, ServerObserver, Service};
 use netblt::ticket::{self, Ticket};
 use netblt::{Cancel, Error, Family, Options, Progress, Rendezvous};
-use netblt_proto::api::Reason;
+use netblt_proto::api::CloseReason;
 use netblt_proto::config::{Role, Wire};
 use netblt_proto::wire::packet::Parameters;
 use serde_json::{Value, json};
@@ -193,7 +193,7 @@ fn test(
 
 fn failure(args: &Args, error: &Error) -> Failure {
     let mut failure = Failure::transfer(error, false);
-    let refused = matches!(error, Error::Connect { reason: Reason::NoAnswer { hint, .. }, .. }
+    let refused = matches!(error, Error::Connect { reason: CloseReason::NoAnswer { hint, .. }, .. }
         if hint.is_some());
     if refused && args.client.is_some() {
         failure.message.push_str("; a server started with --private takes its ticket only");

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use netblt_proto::content::{Attributes, Piece};
+use netblt_proto::content::{Attributes, DataRun};
 
 use crate::disk::file_list::Entry;
 use crate::error::{Error, file_error};
@@ -24,7 +24,7 @@ pub(super) struct Content {
     /// Bytes, holes included.
     pub(super) length: usize,
     /// The pieces with data, if there are holes.
-    pub(super) pieces: Option<Vec<Piece>>,
+    pub(super) pieces: Option<Vec<DataRun>>,
     /// The entry ends with them.
     pub(super) last: bool,
 }
@@ -139,7 +139,7 @@ pub(super) fn read_pieces(
     file: &File,
     space: &mut [u8],
     offset: u64,
-    pieces: Option<&[Piece]>,
+    pieces: Option<&[DataRun]>,
 ) -> io::Result<bool> {
     let Some(pieces) = pieces else { return read_whole(file, space, offset) };
     let mut rest = space;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use netblt_proto::content::{Attributes, Kind, More};
+use netblt_proto::content::{Attributes, ExtraAttributes, Kind};
 use netblt_proto::limits::{MAX_TARGET, TRAILER_BYTES};
 use rustix::fs::{Mode, OFlags};
 
@@ -69,7 +69,7 @@ impl SourceReader {
                     mtime_seconds: times.seconds,
                     mtime_nanos: times.nanos,
                     name: entry.name.to_vec(),
-                    more: More::default(),
+                    more: ExtraAttributes::default(),
                 });
             }
             Kind::File | Kind::Withdrawn | Kind::Kept | Kind::HardLink => {
@@ -108,8 +108,8 @@ impl SourceReader {
         place: &EntryPlace<'_>,
         (uid, gid): (u32, u32),
         file: Option<BorrowedFd<'_>>,
-    ) -> More {
-        let mut more = More::default();
+    ) -> ExtraAttributes {
+        let mut more = ExtraAttributes::default();
         if self.extras.owner {
             more.owner = Some(self.accounts.owner(uid, gid));
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use netblt_proto::api::Event;
 use netblt_proto::buffer::Buffer;
-use netblt_proto::config::Steering;
+use netblt_proto::config::RuntimeSettings;
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
@@ -29,7 +29,7 @@ pub(super) enum LaneCommand {
     /// A sender's image, or a receiver's empty buffer.
     Buffer(Buffer),
     /// Pause or resume.
-    Steer(Steering),
+    Steer(RuntimeSettings),
 }
 
 /// An event of a lane's thread.
@@ -118,7 +118,7 @@ impl LaneThread {
             Event::Silent => self.silent = Some(now),
             Event::Answering => self.silent = None,
             Event::Closed(_) => return ControlFlow::Break(()),
-            Event::Had { .. } | Event::Complete(_) | Event::Finished(_) => {}
+            Event::PeerHas { .. } | Event::Complete(_) | Event::Finished(_) => {}
         }
         ControlFlow::Continue(())
     }

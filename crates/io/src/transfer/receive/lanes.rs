@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use netblt_proto::buffer::Buffer;
-use netblt_proto::content::{Place, Places};
+use netblt_proto::content::{ImagePosition, ImagePositions};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
@@ -20,7 +20,7 @@ use crate::transfer::lanes::{LaneEvent, LaneFactory, Lanes, agreed};
 #[derive(Debug)]
 pub(super) struct LaneMerge {
     lanes: Lanes,
-    places: Places,
+    places: ImagePositions,
     /// Empty buffers with each lane, as far as they are known of.
     with: Vec<usize>,
     with_main: usize,
@@ -65,7 +65,7 @@ impl<W: Writer> Receiving<'_, W> {
         };
         self.lanes = ReceiveLanes::Some(Box::new(LaneMerge {
             lanes: Lanes::begin(making, count, false, end)?,
-            places: Places::default(),
+            places: ImagePositions::default(),
             with: Vec::new(),
             // Those that were offered before any peer connected.
             with_main: if self.have_sent {
@@ -171,7 +171,7 @@ impl<W: Writer> Receiving<'_, W> {
         let ReceiveLanes::Some(gathering) = &mut self.lanes else {
             return ControlFlow::Continue(());
         };
-        let place = Place::take(&mut buffer);
+        let place = ImagePosition::take(&mut buffer);
         match place.map(|place| gathering.places.add(place)) {
             Some(Ok(true)) => {
                 if let (Some(disk), Some(place)) = (&mut self.disk, place) {

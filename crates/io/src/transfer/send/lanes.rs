@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use netblt_proto::buffer::Buffer;
-use netblt_proto::content::{PLACE_BYTES, Place};
+use netblt_proto::content::{ImagePosition, POSITION_BYTES};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
@@ -145,7 +145,7 @@ impl<R: Reader> Sending<'_, R> {
 
     /// The main connection has no use any more for its buffer `number`.
     pub(super) fn released(&mut self, number: BufferNumber, buffer: Buffer) {
-        let place = Place::of(&buffer).filter(|_| self.distribution());
+        let place = ImagePosition::of(&buffer).filter(|_| self.distribution());
         self.release(place.map_or(number, |place| place.number), buffer);
     }
 
@@ -158,7 +158,7 @@ impl<R: Reader> Sending<'_, R> {
         end: &mut Endpoint,
     ) -> Result<Layout, Error> {
         match self.open_lanes(theirs, end)? {
-            true => layout.less(PLACE_BYTES),
+            true => layout.less(POSITION_BYTES),
             false => Ok(layout),
         }
     }
@@ -196,7 +196,7 @@ impl<R: Reader> Sending<'_, R> {
                             kept: supply.kept,
                         }));
                         let mut image = supply.buffer;
-                        if !(Place { number: supply.number, last }).put(&mut image) {
+                        if !(ImagePosition { number: supply.number, last }).put(&mut image) {
                             return self.session.fail(now, end, Error::Content(NO_ROOM));
                         }
                         image

@@ -5,7 +5,7 @@ use crate::units::Burst;
 use crate::units::{PacketIndex, PacketNumber};
 
 struct All(u32);
-impl Holes for All {
+impl MissingRanges for All {
     fn holes(&self, _: BufferNumber, _: IndexRange, each: &mut dyn FnMut(IndexRange)) {
         each(IndexRange { start: 0, end: self.0 });
     }
@@ -14,8 +14,8 @@ impl Holes for All {
     }
 }
 
-fn timing() -> Timing {
-    Timing {
+fn timing() -> TimingInfo {
+    TimingInfo {
         rtt: None,
         timeout: Some(Duration::ZERO),
         burst: Burst { packets: 5, interval: Duration::from_millis(40) },
@@ -39,8 +39,8 @@ fn arrival(buffer: u64, index: u32) -> Arrival {
     }
 }
 
-/// So many buffers are granted, and the sender knows it.
-fn grant(timer: &mut DataTimer, buffers: u32, timing: &Timing) {
+/// Grants buffers, and acknowledges the GOs.
+fn grant(timer: &mut DataTimer, buffers: u32, timing: &TimingInfo) {
     for n in 1..=buffers {
         timer.on_granted(ms(0), BufferNumber(u64::from(n)), ControlSeq(n));
     }
@@ -52,7 +52,7 @@ fn the_loose_timer_allows_for_lower_buffers() {
     let mut timer = DataTimer::new();
     timer.on_granted(ms(0), BufferNumber(1), ControlSeq(1));
     timer.on_granted(ms(0), BufferNumber(2), ControlSeq(2));
-    assert_eq!(timer.next_look(), None, "ACK-WAIT has no data timer");
+    assert_eq!(timer.next_poll(), None, "ACK-WAIT has no data timer");
     timer.on_acknowledged(ms(0), ControlSeq(2), &timing());
     let deadlines: Vec<_> = timer.due.values().map(|d| d.deadline.unwrap()).collect();
     // 10 bursts of 40 ms, half to spare, one interval and the slack; twice that for the second.
@@ -67,11 +67,11 @@ fn what_comes_after_timers_ran_out_in_vain_hurries_the_next_buffer() {
     let mut seq = 3;
     // The path is dead for a while.
     while timer.due[&BufferNumber(3)].expired < MAX_DOUBLINGS {
-        let at = timer.next_look().unwrap();
+        let at = timer.next_poll().unwrap();
         timer.poll(at, &All(50), &timing(), &mut asks);
         for ask in asks.drain(..) {
             seq += 1;
-            timer.on_asked(at, ask, ControlSeq(seq));
+            timer.on_requested(at, ask, ControlSeq(seq));
             timer.on_acknowledged(at, ControlSeq(seq), &timing());
         }
     }
@@ -98,11 +98,15 @@ fn the_first_packet_of_a_higher_buffer_hurries_the_lower_one() {
     timer.poll(ms(705), &All(50), &timing(), &mut asks);
     assert!(asks.is_empty(), "what waits in the host's own queues is looked at first");
     timer.poll(ms(706), &All(50), &timing(), &mut asks);
-    assert_eq!(asks, [Ask { buffer: BufferNumber(1), range: IndexRange { start: 0, end: 50 } }]);
+    assert_eq!(
+        asks,
+        [ResendRequest { buffer: BufferNumber(1), range: IndexRange { start: 0, end: 50 } }]
+    );
     assert_eq!(timer.expiries(), 1);
 }
 
-/// The timer of `buffer` runs out, what it asks for is acknowledged at once, and when it runs then.
+/// Lets the timer of `buffer` expire and acknowledges its request at once. Returns its next
+/// deadline.
 fn asked_in_vain(timer: &mut DataTimer, buffer: u64, seq: u32) -> (Instant, Instant) {
     let buffer = BufferNumber(buffer);
     let (mut at, mut asks) = (Instant::EPOCH, Vec::new());
@@ -110,7 +114,7 @@ fn asked_in_vain(timer: &mut DataTimer, buffer: u64, seq: u32) -> (Instant, Inst
         at = timer.due[&buffer].deadline.unwrap();
         timer.poll(at, &All(50), &timing(), &mut asks);
     }
-    asks.iter().for_each(|ask| timer.on_asked(at, *ask, ControlSeq(seq)));
+    asks.iter().for_each(|ask| timer.on_requested(at, *ask, ControlSeq(seq)));
     timer.on_acknowledged(at, ControlSeq(seq), &timing());
     (at, timer.due[&buffer].deadline.unwrap())
 }
@@ -153,14 +157,14 @@ fn begun() -> DataTimer {
     timer
 }
 
-/// What is asked for until `until`, one look a millisecond.
-fn asked(timer: &mut DataTimer, from: u64, until: u64) -> Vec<Ask> {
+/// The requests until `until`, with one poll per millisecond.
+fn asked(timer: &mut DataTimer, from: u64, until: u64) -> Vec<ResendRequest> {
     let mut all = Vec::new();
     for at in from..until {
         let mut asks = Vec::new();
         timer.poll(ms(at), &All(50), &timing(), &mut asks);
         for ask in &asks {
-            timer.on_asked(ms(at), *ask, ControlSeq(10));
+            timer.on_requested(ms(at), *ask, ControlSeq(10));
         }
         all.append(&mut asks);
     }
@@ -194,17 +198,17 @@ fn a_sender_that_sleeps_is_asked_one_question_and_then_known_to_sleep() {
 #[test]
 fn a_sender_that_never_began_is_looked_at_ever_more_seldom() {
     let burst = Burst { packets: 1, interval: Duration::from_millis(2) };
-    let timing = Timing { burst, packets_per_buffer: 1, ..timing() };
+    let timing = TimingInfo { burst, packets_per_buffer: 1, ..timing() };
     let mut timer = DataTimer::new();
     for buffer in 1..=7 {
         timer.on_granted(ms(0), BufferNumber(buffer), ControlSeq(buffer as u32));
     }
     timer.on_acknowledged(ms(0), ControlSeq(7), &timing);
     let (mut looks, mut asks) = (0, Vec::new());
-    while let Some(at) = timer.next_look().filter(|at| *at < ms(60_000)) {
+    while let Some(at) = timer.next_poll().filter(|at| *at < ms(60_000)) {
         timer.poll(at, &All(1), &timing, &mut asks);
         for ask in asks.drain(..) {
-            timer.on_asked(at, ask, ControlSeq(8));
+            timer.on_requested(at, ask, ControlSeq(8));
         }
         looks += 1;
     }
@@ -224,7 +228,7 @@ fn a_slow_path_lengthens_the_timers() {
     timer.on_granted(ms(2000), BufferNumber(2), ControlSeq(2));
     timer.on_acknowledged(ms(2000), ControlSeq(2), &timing());
     // 50 packets of 40 ms, four deviations of 20 ms, the slack, one interval to begin.
-    assert_eq!(timer.next_look(), Some(ms(2000 + 2000 + 80 + 5 + 40)));
+    assert_eq!(timer.next_poll(), Some(ms(2000 + 2000 + 80 + 5 + 40)));
 }
 
 #[test]
@@ -237,13 +241,13 @@ fn a_path_that_was_dead_is_no_slow_sender() {
     timer.on_granted(ms(30_000), BufferNumber(2), ControlSeq(2));
     timer.on_acknowledged(ms(30_000), ControlSeq(2), &timing());
     // Eight seconds for 50 packets, eight for silences, the slack, one interval to begin.
-    assert_eq!(timer.next_look(), Some(ms(30_000 + 8000 + 8000 + 5 + 40)));
+    assert_eq!(timer.next_poll(), Some(ms(30_000 + 8000 + 8000 + 5 + 40)));
 }
 
 /// Sends buffer 1 at `per_packet` without the packets in `lost`, and all of buffer 2 but its
 /// last, the first at 10 s.
 fn second_buffer(per_packet: u64, lost: &[u32]) -> DataTimer {
-    let timing = Timing { packets_per_buffer: 10, ..timing() };
+    let timing = TimingInfo { packets_per_buffer: 10, ..timing() };
     let mut timer = DataTimer::new();
     for (buffer, start, missing) in [(1, 0, lost), (2, 10_000, &[9][..])] {
         timer.on_granted(ms(start), BufferNumber(buffer), ControlSeq(buffer as u32));
@@ -264,21 +268,21 @@ fn second_buffer(per_packet: u64, lost: &[u32]) -> DataTimer {
 fn a_tight_timer_runs_out_soon_after_the_last_packet_was_due() {
     // Packets of 6 ms in bursts every 40: the tenth is due 64 ms after the first. Nine times
     // 7.1 ms, four deviations of 3.6 ms, the slack.
-    let due = second_buffer(6, &[]).next_look().unwrap();
+    let due = second_buffer(6, &[]).next_poll().unwrap();
     assert!((ms(10_064)..ms(10_085)).contains(&due), "{due:?}");
     // Bursts that take no time: nine times 4.4 ms is as good as the interval between them.
-    let due = second_buffer(0, &[]).next_look().unwrap();
+    let due = second_buffer(0, &[]).next_poll().unwrap();
     assert!((ms(10_040)..ms(10_056)).contains(&due), "{due:?}");
 }
 
 #[test]
-fn packets_that_were_lost_took_their_time() {
+fn lost_packets_count_in_the_pace() {
     let (whole, holes) = (second_buffer(6, &[]), second_buffer(6, &[2, 5, 7]));
-    assert_eq!(whole.next_look(), holes.next_look());
+    assert_eq!(whole.next_poll(), holes.next_poll());
 }
 
-/// When something is asked for first, from `from` on.
-fn first_question(timer: &mut DataTimer, from: u64, timing: &Timing) -> u64 {
+/// The time of the first request, from `from` on.
+fn first_question(timer: &mut DataTimer, from: u64, timing: &TimingInfo) -> u64 {
     let mut asks = Vec::new();
     let at = (from..from + 20_000).find(|at| {
         timer.poll(ms(*at), &All(50), timing, &mut asks);
@@ -287,10 +291,10 @@ fn first_question(timer: &mut DataTimer, from: u64, timing: &Timing) -> u64 {
     at.unwrap()
 }
 
-/// Or one that began with a buffer in ten seconds would be asked for what was lost seconds late
-/// long after it has become a hundred times faster.
+/// Otherwise a sender that began with a buffer in ten seconds would get requests seconds late, long
+/// after it has become a hundred times faster.
 #[test]
-fn a_sender_that_became_faster_is_not_waited_for_as_before() {
+fn the_timer_follows_a_sender_that_became_faster() {
     let mut timer = DataTimer::new();
     grant(&mut timer, 3, &timing());
     for (buffer, each, packets) in [(1, 100, 50), (2, 1, 50), (3, 1, 40)] {
@@ -307,11 +311,13 @@ fn a_sender_that_became_faster_is_not_waited_for_as_before() {
     assert!((30_300..30_700).contains(&at), "{at}");
 }
 
-/// The burst values promise a buffer in four seconds; it comes in 50 ms but for one packet.
+/// The burst values imply a buffer in four seconds; it arrives in 50 ms except for one packet.
 #[test]
 fn what_a_sender_went_past_is_soon_asked_for() {
-    let slow =
-        Timing { burst: Burst { packets: 5, interval: Duration::from_millis(400) }, ..timing() };
+    let slow = TimingInfo {
+        burst: Burst { packets: 5, interval: Duration::from_millis(400) },
+        ..timing()
+    };
     for by_the_next in [false, true] {
         for (mut timer, asked) in [(DataTimer::new(), 355), (DataTimer::first(), 6105)] {
             grant(&mut timer, 2, &slow);
@@ -329,8 +335,9 @@ fn what_a_sender_went_past_is_soon_asked_for() {
                 continue;
             }
             // The request arrives, and the resend is lost.
-            let ask = Ask { buffer: BufferNumber(1), range: IndexRange { start: 0, end: 50 } };
-            timer.on_asked(ms(at), ask, ControlSeq(3));
+            let ask =
+                ResendRequest { buffer: BufferNumber(1), range: IndexRange { start: 0, end: 50 } };
+            timer.on_requested(ms(at), ask, ControlSeq(3));
             timer.on_acknowledged(ms(at), ControlSeq(3), &slow);
             timer.on_granted(ms(at), BufferNumber(3), ControlSeq(4));
             timer.on_acknowledged(ms(at), ControlSeq(4), &slow);

@@ -93,7 +93,7 @@ pub enum ParseError {
     /// The type byte is none of RFC 998's.
     #[error("packet type {0}")]
     Kind(u8),
-    /// The length field says more than arrived, or what does not fit the type.
+    /// The length field exceeds the datagram, or does not fit the type.
     #[error("wrong length")]
     Length,
     /// The packet's checksum (of DATA: its header's) does not hold.

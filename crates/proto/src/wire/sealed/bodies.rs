@@ -8,7 +8,7 @@ use crate::time::micros_u32;
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
 use crate::wire::packet::{Burst, End, Keepalive, NullAck};
 
-/// NULL-ACK's flag: all that was asked for was sent.
+/// NULL-ACK's flag: nothing is left to send.
 const DRAINED: u8 = 1;
 /// NULL-ACK's flag: END follows.
 const END: u8 = 2;
@@ -19,7 +19,7 @@ const ANSWER_WANTED: u8 = 1;
 /// KEEPALIVE's flag: another lane is wanted.
 const LANE_WANTED: u8 = 2;
 
-/// What a CHALLENGE asks to hear again (`docs/protocol.md §3.3`).
+/// The token of a CHALLENGE, which ANSWER returns (`docs/protocol.md §3.3`).
 pub type Token = [u8; 8];
 
 /// Appends the body of a NULL-ACK (`docs/protocol.md §3.3`). Its number belongs to the header; a

@@ -36,7 +36,7 @@ const VERIFIED: u8 = 1;
 /// HAVE's item flag.
 const LAST: u8 = 1;
 
-/// What a CONTROL packet says (`docs/protocol.md §3.3`).
+/// The content of a CONTROL packet (`docs/protocol.md §3.3`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ControlBody {
     /// The receiver has the sender's END (`docs/protocol.md §7.1`).
@@ -72,8 +72,8 @@ impl<'a> ControlWriter<'a> {
         Self { out, start, end }
     }
 
-    /// Says how fast the sender may be. A rate is rounded down to 16 significant bits, and up to
-    /// one byte a second.
+    /// Writes the rate limit. A rate is rounded down to 16 significant bits, and up to one byte a
+    /// second.
     pub fn set_rate_limit(&mut self, limit: RateLimit) {
         if let Some(field) = self.out.get_mut(self.start + 1..self.start + 4) {
             field.copy_from_slice(&rate_limit_bytes(limit));
@@ -186,7 +186,7 @@ impl<'a> ControlWriter<'a> {
 /// Exponent (1) and mantissa (2) of a rate in bytes a second.
 fn rate_limit_bytes(limit: RateLimit) -> [u8; 3] {
     match limit {
-        RateLimit::Unsaid => [0; 3],
+        RateLimit::Unset => [0; 3],
         RateLimit::Agreed => AGREED,
         RateLimit::At(rate) => {
             let rate = rate.bytes_per_second().max(1);
@@ -201,7 +201,7 @@ fn parse_rate_limit(bytes: [u8; 3]) -> Result<RateLimit, ParseError> {
     let [exponent, high, low] = bytes;
     let mantissa = u64::from(u16::from_be_bytes([high, low]));
     match bytes {
-        [0, 0, 0] => Ok(RateLimit::Unsaid),
+        [0, 0, 0] => Ok(RateLimit::Unset),
         AGREED => Ok(RateLimit::Agreed),
         _ if mantissa == 0 || u32::from(exponent) > u64::BITS - u16::BITS => {
             Err(ParseError::Field("rate limit"))

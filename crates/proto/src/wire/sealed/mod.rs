@@ -28,7 +28,9 @@ pub use handshake::frames::{
 pub use handshake::key_query::{
     KEY_PACKET_BYTES, Nonce, WHO_BYTES, build_key, build_who, parse_key, parse_who,
 };
-pub use handshake::{Branch, Offer, encode_branch, encode_offer, parse_branch, parse_offer};
+pub use handshake::{
+    Branch, HandshakePayload, encode_branch, encode_offer, parse_branch, parse_offer,
+};
 pub use header::{
     Header, Kind, destination, encode_data_header, encode_header, encode_repair_header,
     is_data_header, kind_of, parse_data_header, parse_header, parse_repair_header,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use netblt_proto::api::Reason;
+use netblt_proto::api::CloseReason;
 use netblt_proto::config::Wire;
 use netblt_proto::time::{Instant, earliest};
 
@@ -67,22 +67,24 @@ impl World {
             return;
         }
         let fair = match reason {
-            Reason::Finished => side.done || self.excuses.restarts > 0,
-            Reason::Quit => side.quit,
-            Reason::PeerQuit(_) => other.quit || self.excuses.restarts > 0,
-            Reason::DeathTimer => {
+            CloseReason::Finished => side.done || self.excuses.restarts > 0,
+            CloseReason::Quit => side.quit,
+            CloseReason::PeerQuit(_) => other.quit || self.excuses.restarts > 0,
+            CloseReason::DeathTimer => {
                 self.now.since(side.heard) >= self.death_timer(at) || self.excuses.restarts > 0
             }
-            Reason::NoAnswer { hint, unreachable } => {
+            CloseReason::NoAnswer { hint, unreachable } => {
                 let told = hint.is_some() || (*unreachable && self.excuses.unreachable);
                 let patience = self.now.since(Instant::EPOCH) >= self.death_timer(at);
                 (told || patience || side.opens_sent >= LEAST_OPENS) && side.openings == 0
             }
-            Reason::Unreachable => self.excuses.unreachable,
+            CloseReason::Unreachable => self.excuses.unreachable,
             // What its dead program said may still be under way.
-            Reason::Refused(_) => self.excuses.restarts > 0,
-            Reason::Stalled(_) => false,
-            Reason::PeerAborted(_) | Reason::Violation(_) | Reason::Forgotten => false,
+            CloseReason::Refused(_) => self.excuses.restarts > 0,
+            CloseReason::Stalled(_) => false,
+            CloseReason::PeerAborted(_) | CloseReason::Violation(_) | CloseReason::Forgotten => {
+                false
+            }
         };
         assert!(fair, "{:?} ends with {reason:?}: {}", side.role, self.state());
     }
@@ -100,7 +102,7 @@ impl World {
         assert!(self.common.ever_complete, "not all arrived: {}", self.state());
         assert!(sender.done, "the sender was not told: {}", self.state());
         assert!(receiver.done || self.excuses.restarts > 0, "not done: {}", self.state());
-        let finished = |side: &super::side::Side| side.closed == Some(Reason::Finished);
+        let finished = |side: &super::side::Side| side.closed == Some(CloseReason::Finished);
         assert!(finished(sender) && finished(receiver), "{}", self.state());
         assert!(self.common.setup.wire == Wire::Sealed || self.excuses.restarts == 0);
         assert!(self.now < Instant::NEVER);
@@ -108,6 +110,9 @@ impl World {
 }
 
 /// Whether it is the end of one who was left alone: on the faulty path that may be.
-fn is_lonely(reason: &Reason) -> bool {
-    matches!(reason, Reason::NoAnswer { .. } | Reason::DeathTimer | Reason::Refused(_))
+fn is_lonely(reason: &CloseReason) -> bool {
+    matches!(
+        reason,
+        CloseReason::NoAnswer { .. } | CloseReason::DeathTimer | CloseReason::Refused(_)
+    )
 }

@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use netblt_proto::config::{
-    Authorized, Config, Identity, NO_LIMIT, Pace, Policy, Repair, Role, Secret, Share, StaticKey,
-    Wire,
+    AuthorizedKeys, Config, FecPercent, FecPolicy, FixedRate, Identity, Policy, Role, Secret,
+    StaticKey, UNLIMITED_BURST, Wire,
 };
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::units::Rate;
@@ -61,7 +61,7 @@ impl Keys {
         KEYS.get_or_init(|| {
             let [client, server] = [5, 6].map(|byte| StaticKey::from_bytes([byte; 32]));
             let of_client = Identity::client(client.clone(), server.public());
-            let (authorized, _) = Authorized::new(server.clone(), &[client.public()]);
+            let (authorized, _) = AuthorizedKeys::new(server.clone(), &[client.public()]);
             let of_server = Identity::server(Arc::new(authorized));
             Self { client, server, of_client: of_client.expect("a key that is one"), of_server }
         })
@@ -106,16 +106,16 @@ impl Setup {
         }
         sender.burst = burst(bytes);
         // Without an interval there is no pace, and a fair sender takes the values for no limit.
-        if let Some(pace) = Pace::bursts(sender.burst).filter(|_| fixed) {
+        if let Some(pace) = FixedRate::bursts(sender.burst).filter(|_| fixed) {
             sender.policy = Policy::Fixed(pace);
         }
         // `sealed` has no use for these bits.
         sender.repair = match flags >> 6 & 3 {
-            1 => Repair::Auto,
-            2 => Share::percent(25).map_or(Repair::Never, Repair::Share),
-            _ => Repair::Never,
+            1 => FecPolicy::Auto,
+            2 => FecPercent::percent(25).map_or(FecPolicy::Never, FecPolicy::Share),
+            _ => FecPolicy::Never,
         };
-        receiver.burst = if moods & 1 == 0 { NO_LIMIT } else { burst(bytes) };
+        receiver.burst = if moods & 1 == 0 { UNLIMITED_BURST } else { burst(bytes) };
         let by_keys = wire == Wire::Sealed && moods & 64 != 0;
         if by_keys {
             let keys = Keys::shared();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
-use netblt_proto::api::{Event, Reason};
+use netblt_proto::api::{CloseReason, Event};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Role, Wire};
 use netblt_proto::endpoint::Endpoint;
@@ -45,7 +45,7 @@ pub struct Side {
     /// Whether its client does all it can at once.
     pub automatic: bool,
     /// How it ended.
-    pub closed: Option<Reason>,
+    pub closed: Option<CloseReason>,
     /// How often it was told that it is open.
     pub openings: u32,
     /// Its client gave up.
@@ -348,7 +348,7 @@ impl Side {
                 self.next_wanted += 1;
                 self.wanted.push_back(number.0);
             }
-            Event::Had { .. } => assert!(self.role == Role::Sender),
+            Event::PeerHas { .. } => assert!(self.role == Role::Sender),
             Event::Released(_, buffer) => {
                 assert!(self.role == Role::Sender);
                 self.take_back(buffer, true);

@@ -1,7 +1,7 @@
 //! The clear frames of OPEN, RESPONSE, COOKIE, REFUSED and UNKNOWN (`docs/protocol.md §3.2`).
 //!
-//! They come from anybody: nothing in a frame is to be believed before its MAC or its Noise message
-//! has been verified, over the bytes that the frame names.
+//! Any sender can make them: no value in a frame may be used before its MAC or its Noise message
+//! has been verified, over the bytes that the frame covers.
 
 use zerocopy::byteorder::network_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -25,7 +25,7 @@ const OPEN_MAC_AT: usize = OPEN_BYTES - MAC_BYTES;
 const REASON_AT: usize = HEADER_BYTES + 2;
 /// Where the connection id of a packet under transport keys is.
 const ID_AT: usize = 4;
-/// What a REFUSED that is one for now has in the place of the passive end's id.
+/// Id field of a REFUSED that holds only for now, in place of the passive end's id.
 const FOR_NOW: u32 = 1;
 
 /// Bytes of an UNKNOWN (`docs/protocol.md §3.2`): fewer than any packet that may draw it has.
@@ -34,12 +34,12 @@ pub const UNKNOWN_BYTES: usize = 4 + HEADER_BYTES;
 /// Where COOKIE's MAC begins.
 const COOKIE_MAC_AT: usize = HEADER_BYTES + COOKIE_BYTES;
 
-/// What byte 0 of OPEN says of how its sender proves itself (`docs/protocol.md §3.2`).
+/// Values of byte 0 of OPEN: how its sender authenticates (`docs/protocol.md §3.2`).
 const BY_SECRET: u8 = 0;
 const BY_KEY: u8 = 1;
 
-/// Longest Noise message that OPEN has room for, in bytes (`docs/protocol.md §3.2`); with a key id
-/// so many less. A RESPONSE takes one of that length too and stays shorter than an OPEN.
+/// Longest Noise message in OPEN, in bytes (`docs/protocol.md §3.2`), and the bytes by which a key
+/// id shortens it. A RESPONSE with one of that length is still shorter than an OPEN.
 pub const MAX_NOISE_BYTES: usize = OPEN_MAC_AT - OPEN_NOISE_AT;
 
 /// OPEN: proposes a connection (`docs/protocol.md §3.2`).
@@ -49,7 +49,7 @@ pub struct OpenFrame<'a> {
     pub connection: u32,
     /// Connection unique ID.
     pub uid: u32,
-    /// By which the sender's static key is found; `None` if it holds a ticket's secret.
+    /// The id of the sender's static key; `None` if it holds a ticket's secret.
     pub key: Option<KeyId>,
     /// The cookie, or zeros.
     pub cookie: [u8; COOKIE_BYTES],
@@ -112,7 +112,7 @@ pub struct RefusedFrame<'a> {
 /// The first 16 bytes of all four.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct Clear {
+struct ClearFields {
     /// Of OPEN; else reserved.
     means: u8,
     reserved: u8,
@@ -125,9 +125,9 @@ struct Clear {
     uid: U32,
 }
 
-const _: () = assert!(size_of::<Clear>() == HEADER_BYTES);
+const _: () = assert!(size_of::<ClearFields>() == HEADER_BYTES);
 
-impl Clear {
+impl ClearFields {
     fn encode(kind: Kind, to: u32, from: u32, uid: u32) -> [u8; HEADER_BYTES] {
         zerocopy::transmute!(Self {
             means: BY_SECRET,
@@ -164,7 +164,7 @@ impl Clear {
 /// Bytes 0 to 15 of the OPEN of an end that holds a ticket's secret, which are also the end of the
 /// prologue (`docs/protocol.md §3.2, §4.1`).
 pub fn open_clear(connection: u32, uid: u32) -> [u8; HEADER_BYTES] {
-    Clear::encode(Kind::Open, 0, connection, uid)
+    ClearFields::encode(Kind::Open, 0, connection, uid)
 }
 
 /// Bytes 0 to 15 of the OPEN of an end with a static key (`docs/protocol.md §3.2, §4.8`).
@@ -177,7 +177,7 @@ pub fn key_open_clear(connection: u32, uid: u32) -> [u8; HEADER_BYTES] {
 /// Bytes 0 to 15 of RESPONSE, with which the payload of its Noise message begins again; `to` is the
 /// active end's id and `connection` the passive end's (`docs/protocol.md §3.2`).
 pub fn response_clear(to: u32, connection: u32, uid: u32) -> [u8; HEADER_BYTES] {
-    Clear::encode(Kind::Response, to, connection, uid)
+    ClearFields::encode(Kind::Response, to, connection, uid)
 }
 
 /// An OPEN without a cookie; `mac` makes the MAC over the parts it is given, in their order
@@ -203,8 +203,8 @@ pub fn build_open(
     open
 }
 
-/// The short form of a built OPEN: the same, but for zeros that are not sent
-/// (`docs/protocol.md §3.2`). `None` if it has too much to say for that.
+/// The short form of a built OPEN: the same without padding (`docs/protocol.md §3.2`). `None` if
+/// its content is too long for that.
 pub fn shorten_open(open: &[u8]) -> Option<Vec<u8>> {
     let (most, mac) = open.split_at_checked(OPEN_MAC_AT)?;
     let short = short_bytes(*open.first()?);
@@ -249,7 +249,7 @@ pub fn open_mac(open: &[u8]) -> &[u8] {
 
 /// An OPEN of this version (`docs/protocol.md §3.2`).
 pub fn parse_open(bytes: &[u8]) -> Result<OpenFrame<'_>, ParseError> {
-    let clear = Clear::parse(bytes, Kind::Open)?;
+    let clear = ClearFields::parse(bytes, Kind::Open)?;
     let (key, noise) = open_noise(bytes, clear.means)?;
     open_frame(bytes, clear, key, noise)
 }
@@ -258,7 +258,7 @@ pub fn parse_open(bytes: &[u8]) -> Result<OpenFrame<'_>, ParseError> {
 /// (`docs/protocol.md §4.2`): ids and UID are taken to lie where this version has them, and a Noise
 /// message that does not is empty. RFC 998's OPEN has another length and is none.
 pub fn parse_open_of_any_version(bytes: &[u8]) -> Result<OpenFrame<'_>, ParseError> {
-    let (clear, _) = Clear::ref_from_prefix(bytes).map_err(|_| ParseError::Truncated)?;
+    let (clear, _) = ClearFields::ref_from_prefix(bytes).map_err(|_| ParseError::Truncated)?;
     let clear = clear.of_kind(Kind::Open)?;
     let (key, noise) = open_noise(bytes, clear.means).unwrap_or_default();
     open_frame(bytes, clear, key, noise)
@@ -266,7 +266,7 @@ pub fn parse_open_of_any_version(bytes: &[u8]) -> Result<OpenFrame<'_>, ParseErr
 
 fn open_frame<'a>(
     bytes: &'a [u8],
-    clear: &Clear,
+    clear: &ClearFields,
     key: Option<KeyId>,
     noise: &'a [u8],
 ) -> Result<OpenFrame<'a>, ParseError> {
@@ -307,7 +307,7 @@ pub fn build_response(clear: &[u8; HEADER_BYTES], noise: &[u8]) -> Vec<u8> {
 
 /// A RESPONSE (`docs/protocol.md §3.2`).
 pub fn parse_response(bytes: &[u8]) -> Result<ResponseFrame<'_>, ParseError> {
-    let clear = Clear::parse(bytes, Kind::Response)?;
+    let clear = ClearFields::parse(bytes, Kind::Response)?;
     let mut reader = Reader::new(bytes);
     reader.bytes(HEADER_BYTES)?;
     let len = usize::from(reader.u16()?);
@@ -328,7 +328,7 @@ pub fn build_cookie(
     cookie: &[u8; COOKIE_BYTES],
     mac: impl FnOnce(&[u8]) -> [u8; MAC_BYTES],
 ) -> Vec<u8> {
-    let mut packet = Clear::encode(Kind::Cookie, to, 0, uid).to_vec();
+    let mut packet = ClearFields::encode(Kind::Cookie, to, 0, uid).to_vec();
     packet.extend_from_slice(cookie);
     let mac = mac(&packet);
     packet.extend_from_slice(&mac);
@@ -337,7 +337,7 @@ pub fn build_cookie(
 
 /// A COOKIE (`docs/protocol.md §3.2`).
 pub fn parse_cookie(bytes: &[u8]) -> Result<CookieFrame<'_>, ParseError> {
-    let clear = Clear::parse(bytes, Kind::Cookie)?;
+    let clear = ClearFields::parse(bytes, Kind::Cookie)?;
     let mut reader = Reader::new(bytes);
     reader.bytes(HEADER_BYTES)?;
     let (cookie, mac) = (reader.array()?, reader.array()?);
@@ -356,7 +356,7 @@ pub fn build_refused(
     reason: &str,
     mac: impl FnOnce(&[u8]) -> [u8; MAC_BYTES],
 ) -> Vec<u8> {
-    let mut packet = Clear::encode(Kind::Refused, to, u32::from(for_now), uid).to_vec();
+    let mut packet = ClearFields::encode(Kind::Refused, to, u32::from(for_now), uid).to_vec();
     put_bytes(&mut packet, cut(reason, MAX_REASON).as_bytes(), MAX_REASON);
     let mac = mac(&packet);
     packet.extend_from_slice(&mac);
@@ -365,7 +365,7 @@ pub fn build_refused(
 
 /// A REFUSED (`docs/protocol.md §3.2`).
 pub fn parse_refused(bytes: &[u8]) -> Result<RefusedFrame<'_>, ParseError> {
-    let clear = Clear::parse(bytes, Kind::Refused)?;
+    let clear = ClearFields::parse(bytes, Kind::Refused)?;
     let mut reader = Reader::new(bytes);
     reader.bytes(HEADER_BYTES)?;
     let len = usize::from(reader.u16()?);
@@ -380,9 +380,8 @@ pub fn parse_refused(bytes: &[u8]) -> Result<RefusedFrame<'_>, ParseError> {
     Ok(RefusedFrame { to, uid, for_now, reason, mac, covered })
 }
 
-/// An UNKNOWN in answer to a packet under keys that are not known here: it gives back the
-/// packet's connection id and number. `None` if it would not be shorter than the packet
-/// (`docs/protocol.md §3.2`).
+/// An UNKNOWN in answer to a packet under unknown keys: it quotes the packet's connection id and
+/// number. `None` if it would not be shorter than the packet (`docs/protocol.md §3.2`).
 pub fn build_unknown(packet: &[u8]) -> Option<[u8; UNKNOWN_BYTES]> {
     let quoted = packet.get(ID_AT..HEADER_BYTES).filter(|_| packet.len() > UNKNOWN_BYTES)?;
     let mut unknown = [0; UNKNOWN_BYTES];

@@ -54,12 +54,12 @@ fn begin(kind: Kind, nonce: Nonce) -> [u8; 16] {
 }
 
 fn head(reader: &mut Reader<'_>, kind: Kind) -> Result<Nonce, ParseError> {
-    let [_, _, version, told] = reader.array()?;
+    let [_, _, version, byte] = reader.array()?;
     if version != VERSION {
         return Err(ParseError::Version(version));
     }
-    if told != kind as u8 {
-        return Err(ParseError::Kind(told));
+    if byte != kind as u8 {
+        return Err(ParseError::Kind(byte));
     }
     reader.array()
 }
@@ -69,17 +69,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_shorter_than_its_question_and_gives_its_number_back() {
+    fn key_is_shorter_than_who_and_returns_its_nonce() {
         let key = PublicKey([9; 32]);
-        let (who, told) = (build_who([5; 12]), build_key([5; 12], &key));
-        assert!(told.len() < who.len());
-        assert_eq!((&who[..5], &told[..5]), (&[0, 0, 12, 17, 5][..], &[0, 0, 12, 18, 5][..]));
-        assert_eq!((&who[16..], &told[16..]), (&[0; 48][..], &[9; 32][..]));
-        assert_eq!((parse_who(&who), parse_key(&told)), (Ok([5; 12]), Ok(([5; 12], key))));
-        assert_eq!(parse_who(&told), Err(ParseError::Kind(18)));
+        let (who, key_packet) = (build_who([5; 12]), build_key([5; 12], &key));
+        assert!(key_packet.len() < who.len());
+        assert_eq!((&who[..5], &key_packet[..5]), (&[0, 0, 12, 17, 5][..], &[0, 0, 12, 18, 5][..]));
+        assert_eq!((&who[16..], &key_packet[16..]), (&[0; 48][..], &[9; 32][..]));
+        assert_eq!((parse_who(&who), parse_key(&key_packet)), (Ok([5; 12]), Ok(([5; 12], key))));
+        assert_eq!(parse_who(&key_packet), Err(ParseError::Kind(18)));
         assert_eq!(parse_key(&who), Err(ParseError::Kind(17)));
         assert_eq!(parse_who(&who[..63]), Err(ParseError::Truncated));
-        assert_eq!(parse_key(&[&told[..], &[0]].concat()), Err(ParseError::Trailing));
+        assert_eq!(parse_key(&[&key_packet[..], &[0]].concat()), Err(ParseError::Trailing));
         let mut old = who;
         old[2] = VERSION - 1;
         assert_eq!(parse_who(&old), Err(ParseError::Version(VERSION - 1)));

@@ -22,7 +22,7 @@ const UNKNOWN: u64 = u64::MAX;
 
 /// The payload of both handshake messages (`docs/protocol.md §3.2`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub struct HandshakePayload {
     /// Everything that both wires negotiate. The UID is in the clear frame, and `checksum` is
     /// `rfc998`'s: neither is in the payload.
     pub parameters: Parameters,
@@ -36,8 +36,8 @@ pub struct Offer {
 ///
 /// Values beyond their bounds are clamped, except the buffer size: a wrong one cannot be replaced,
 /// and the peer refuses it. The client string ends before a NUL.
-pub fn encode_offer(offer: &Offer, out: &mut Vec<u8>) {
-    let Offer { parameters, ciphers, table_bytes } = offer;
+pub fn encode_offer(offer: &HandshakePayload, out: &mut Vec<u8>) {
+    let HandshakePayload { parameters, ciphers, table_bytes } = offer;
     let [shortest, longest] = DEATH_TIMER_MILLIS.map(u128::from);
     let death_timer = parameters.death_timer.as_millis().clamp(shortest, longest);
     let client = parameters.client.split('\0').next().unwrap_or_default();
@@ -65,7 +65,7 @@ pub fn encode_offer(offer: &Offer, out: &mut Vec<u8>) {
 
 /// Parses the parameters of the frame with this `uid` (`docs/protocol.md §3.2`). Cipher bits are
 /// not checked here: future ciphers may use more of them.
-pub fn parse_offer(uid: u32, payload: &[u8]) -> Result<Offer, ParseError> {
+pub fn parse_offer(uid: u32, payload: &[u8]) -> Result<HandshakePayload, ParseError> {
     let mut reader = Reader::new(payload);
     let buffer_bytes = within(
         reader.u32()?,
@@ -106,7 +106,7 @@ pub fn parse_offer(uid: u32, payload: &[u8]) -> Result<Offer, ParseError> {
         max_outstanding,
         client: client.to_owned(),
     };
-    Ok(Offer { parameters, ciphers, table_bytes })
+    Ok(HandshakePayload { parameters, ciphers, table_bytes })
 }
 
 /// A connection that branches from another (`docs/protocol.md §4.10`).
@@ -115,7 +115,7 @@ pub struct Branch {
     /// Its number among those of its parent connection.
     pub number: u64,
     /// Its parameters; the cipher is the parent connection's.
-    pub offer: Offer,
+    pub offer: HandshakePayload,
 }
 
 /// Appends the body of a BRANCH (`docs/protocol.md §3.3`).
@@ -140,7 +140,7 @@ fn within(value: u32, [min, max]: [u32; 2], name: &'static str) -> Result<u32, P
 mod tests {
     use super::*;
 
-    fn offer() -> Offer {
+    fn offer() -> HandshakePayload {
         let parameters = Parameters {
             uid: 7,
             buffer_bytes: 1 << 20,
@@ -153,10 +153,10 @@ mod tests {
             max_outstanding: 64,
             client: "x".to_owned(),
         };
-        Offer { parameters, ciphers: 3, table_bytes: 8192 }
+        HandshakePayload { parameters, ciphers: 3, table_bytes: 8192 }
     }
 
-    fn sent(change: impl FnOnce(&mut Offer)) -> Result<Offer, ParseError> {
+    fn sent(change: impl FnOnce(&mut HandshakePayload)) -> Result<HandshakePayload, ParseError> {
         let (mut offer, mut payload) = (offer(), Vec::new());
         change(&mut offer);
         encode_offer(&offer, &mut payload);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_within_bounds() {
+    fn encoded_values_are_within_bounds() {
         assert_eq!(sent(|_| {}), Ok(offer()));
         let low = sent(|o| {
             o.parameters.packet_bytes = 0;
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_bounds_is_not_believed() {
+    fn values_out_of_bounds_are_refused() {
         let wrong_sizes = [0, 1 << 9, 1000, (1 << 20) + 1, 1 << 27, u32::MAX];
         for bytes in wrong_sizes {
             let result = sent(|o| o.parameters.buffer_bytes = bytes);

@@ -9,13 +9,13 @@ const MEAN_PACKETS: u32 = 256;
 
 /// When the next number is skipped.
 #[derive(Debug)]
-pub(super) struct Traps {
+pub(super) struct SkippedNumbers {
     entropy: Entropy,
     /// Data packets until then.
     left: u32,
 }
 
-impl Traps {
+impl SkippedNumbers {
     /// Drawn from a seed that the peer cannot know.
     pub(super) fn new(seed: [u8; 32]) -> Self {
         let mut new = Self { entropy: Entropy::new(seed), left: 0 };
@@ -47,12 +47,12 @@ mod tests {
     #[test]
     fn distances_are_bounded_and_follow_from_the_seed_alone() {
         let distances = |seed: u8| {
-            let mut traps = Traps::new([seed; 32]);
+            let mut skipped_numbers = SkippedNumbers::new([seed; 32]);
             let next = |_| {
-                let left = traps.left();
-                traps.on_sent(left);
-                assert_eq!(traps.left(), 0);
-                traps.set();
+                let left = skipped_numbers.left();
+                skipped_numbers.on_sent(left);
+                assert_eq!(skipped_numbers.left(), 0);
+                skipped_numbers.set();
                 left
             };
             (0..1000).map(next).collect::<Vec<_>>()
