@@ -1,8 +1,8 @@
 //! Sealing and opening packets (`docs/protocol.md §5`).
 //!
-//! [`SealingKeys`] belong to the direction away from here, [`OpeningKeys`] to the other one. What
-//! must never happen: two packets sealed under one number, or a packet that did not authenticate
-//! moving the replay window or the epoch.
+//! [`SealingKeys`] protect outgoing packets, [`OpeningKeys`] incoming ones. Two packets must never
+//! be sealed under one number, and a packet that does not authenticate must never move the replay
+//! window or the epoch.
 
 use std::fmt;
 
@@ -12,8 +12,7 @@ use super::replay::ReplayWindow;
 use super::{OpenError, TAG_BYTES};
 use crate::units::PacketNumber;
 
-/// The keys of the direction away from here, and the numbers of its packets
-/// (`docs/protocol.md §5.1, §5.4`).
+/// The keys of outgoing packets, and their numbers (`docs/protocol.md §5.1, §5.4`).
 pub struct SealingKeys {
     chain: KeyChain,
     /// Packets are numbered before they are sealed: some of the last epoch may still be to come.
@@ -116,8 +115,7 @@ impl fmt::Debug for SealingKeys {
     }
 }
 
-/// The keys of the direction towards here, and the numbers that have come
-/// (`docs/protocol.md §5.2, §5.5`).
+/// The keys of incoming packets, and the numbers that have arrived (`docs/protocol.md §5.2, §5.5`).
 pub struct OpeningKeys {
     chain: KeyChain,
     previous: Option<EpochKey>,
@@ -193,7 +191,7 @@ impl OpeningKeys {
         self.chain.cipher()
     }
 
-    /// The key for a number that may still come; asked before any cryptography, so that a flood
+    /// The key for a number that may still come; checked before any cryptography, so that a flood
     /// of copies costs little.
     fn key(&self, number: PacketNumber) -> Result<&EpochKey, OpenError> {
         self.window.check(number)?;
@@ -209,7 +207,8 @@ impl OpeningKeys {
         }
     }
 
-    /// What an authentic packet changes, and nothing else may (`docs/protocol.md §5.2, §5.5`).
+    /// The state changes of an authentic packet; nothing else may make them (`docs/protocol.md
+    /// §5.2, §5.5`).
     fn remember(&mut self, number: PacketNumber) {
         self.window.mark(number);
         if epoch_of(number.0) == self.epoch + 1 {

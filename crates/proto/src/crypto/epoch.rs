@@ -1,7 +1,7 @@
 //! The chain of keys of one direction (`docs/protocol.md §5.1, §5.3`).
 //!
-//! Each epoch's keys come from its secret, and so does the next epoch's secret; the way back is a
-//! hash. A secret must not outlive the step that used it: each is wiped.
+//! Each epoch's keys derive from its secret, and so does the next epoch's secret; a hash prevents
+//! the reverse. A secret must not outlive the step that used it: each is wiped.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305};
 use aws_lc_rs::aead::{LessSafeKey, Nonce, UnboundKey};

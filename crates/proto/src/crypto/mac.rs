@@ -65,20 +65,19 @@ impl fmt::Debug for MacKey {
     }
 }
 
-/// Makes cookies and knows them again, remembering none (`docs/protocol.md §4.2`).
+/// Makes and verifies cookies without state (`docs/protocol.md §4.2`).
 #[derive(Clone)]
 pub struct CookieGenerator {
     key: Zeroizing<[u8; 32]>,
 }
 
 impl CookieGenerator {
-    /// A jar whose cookies only it can make; `entropy` is fresh for every jar.
+    /// A generator whose cookies only it can make; `entropy` is fresh for each.
     pub fn new(entropy: [u8; 32]) -> Self {
         Self { key: blake3::derive_key("netblt 9 cookie", &entropy).into() }
     }
 
-    /// The cookie for who sent an OPEN with this id and UID from `address`
-    /// (`docs/protocol.md §4.2`).
+    /// The cookie for an OPEN with this id and UID from `address` (`docs/protocol.md §4.2`).
     pub fn cookie(
         &self,
         now: Instant,
@@ -108,7 +107,7 @@ impl CookieGenerator {
 
     /// A keyed hash of `bytes` as a number, which an attacker cannot predict.
     pub(crate) fn place(&self, bytes: &[u8]) -> u64 {
-        // No cookie is made of so few bytes.
+        // A cookie hashes more bytes, so the two never collide.
         let hash = keyed(&self.key, &[b"place", bytes]);
         hash.first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
     }

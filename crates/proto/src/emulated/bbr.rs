@@ -1,10 +1,10 @@
-//! BBR, version 1: sends at the most that came through in ten round trips, and keeps twice the
-//! product of that and the smallest round trip of ten seconds in flight at most.
+//! BBR, version 1: sends at the greatest delivery rate of ten round trips, with at most twice the
+//! product of that rate and the smallest round trip of ten seconds in flight.
 //!
 //! Source: N. Cardwell et al., draft-cardwell-iccrg-bbr-congestion-control-00 (2017; "draft"), and
 //! what Linux's `net/ipv4/tcp_bbr.c` of version 1 has beyond it ("Linux"). Left out of Linux's: its
 //! guess at token buckets (`lt_bw`), and what it adds for acknowledgements that come in clumps.
-//! What arrived and is not reported yet counts as in flight, so an eighth of a product more may be.
+//! Arrivals that are not reported yet count as in flight, so an eighth of a product more may be.
 
 use std::cmp::Ordering;
 use std::time::Duration;

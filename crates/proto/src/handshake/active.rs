@@ -339,8 +339,8 @@ impl Active {
     }
 
     /// A COOKIE: the next OPEN carries it, as proof of this end's address. It leaves at once, but
-    /// only if the cookie differs from the last, so that a replayed COOKIE draws nothing; and only
-    /// once for each OPEN that was due, so that replays of several old ones draw little.
+    /// only if the cookie differs from the last, so that a replayed COOKIE draws nothing. It does
+    /// so only once for each OPEN that was due, so that replays of several old ones draw little.
     fn handle_cookie(&mut self, now: Instant, bytes: &[u8]) -> bool {
         let Handshake::Sealed(candidates) = &self.handshake else { return false };
         let Ok(frame) = sealed::parse_cookie(bytes) else { return false };
@@ -385,9 +385,9 @@ impl Active {
         proven
     }
 
-    /// The round trip of an answer, if it can be measured: only of an OPEN sent once (Karn's rule),
-    /// and only if no other was due since, or the time `still` is known for which this host was
-    /// suspended. Also its upper bound: no answer is older than the first OPEN.
+    /// The round trip of an answer, if it can be measured. It can only for an OPEN sent once
+    /// (Karn's rule), if no other was due since, or the time `still` is known for which this host
+    /// was suspended. Also its upper bound: no answer is older than the first OPEN.
     fn round_trips(&self, now: Instant, still: Duration) -> (Option<Duration>, Option<Duration>) {
         let known = now <= self.next || !still.is_zero();
         let once = self.sent.filter(|(_, once)| *once && known);

@@ -28,8 +28,8 @@ const HOST_GRACE: Duration = Duration::from_millis(1);
 const LATE: Duration = Duration::from_millis(200);
 /// Packets of a buffer after which its pace is measured, before its end.
 const PACE_PACKETS: u32 = 32;
-/// The most that a measured pace, and gaps, add to a timer each: a path that was dead for a while
-/// within a buffer looks like a slow sender, and a gap that long justifies a request.
+/// The most that a measured pace, and gaps, add to a timer each. An outage within a buffer looks
+/// like a slow sender, and a gap that long justifies a request.
 const LONGEST: Duration = Duration::from_secs(8);
 /// Longest interval at which buffers are checked that wait for a sender that sends nothing at all:
 /// as long as it has been silent, up to this.

@@ -2,9 +2,9 @@
 //! path no more than its socket buffer holds (`docs/protocol.md §6.2`).
 //!
 //! Data in flight on a short path wait in the receiver's socket buffer, and are lost beyond its
-//! size without any fault of the network: a host that is suspended for two milliseconds loses the
-//! rest of what arrives in them. A rate law cannot help, since it gets no feedback from a suspended
-//! host. A grant can, since a sender cannot send beyond it.
+//! size without any fault of the network. A host that is suspended for two milliseconds loses what
+//! exceeds it. A rate law cannot help, since it gets no feedback from a suspended host. A grant
+//! can, since a sender cannot send beyond it.
 
 use std::time::Duration;
 

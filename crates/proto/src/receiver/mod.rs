@@ -421,7 +421,7 @@ impl Receiver {
             }
         }
         // The back-off of a timer stays until there is a measurement (RFC 6298 §5.7), unless there
-        // was one lately: on a path that became longer every message is repeated before its answer
+        // was one lately. On a path that became longer every message is repeated before its answer
         // arrives, and none can be measured. With much loss nearly every message is repeated for
         // that reason, and a fixed-rate sender of `rfc998` must find its phase soon (RFC 1030 §6).
         let lately = self.measured + self.rtt.assumed() * MEASURED_LATELY;

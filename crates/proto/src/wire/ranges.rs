@@ -1,6 +1,6 @@
-//! A set of packet indexes, kept as ranges: what of a buffer must still be sent.
+//! A set of packet indexes, kept as ranges, for packets of a buffer that must still be sent.
 //!
-//! Losses come in runs and are asked for in ascending order, so the set is a sorted deque: adding
+//! Losses come in runs and are requested in ascending order, so the set is a sorted deque. Adding
 //! at its end and taking from its front cost nothing; a range in the middle costs one binary search
 //! and a move of the shorter half. Its memory is bounded by half of the packets of a buffer.
 

@@ -1,5 +1,4 @@
-//! The body of CONTROL: what the data receiver asks for, accepts and reports
-//! (`docs/protocol.md §3.3`).
+//! The body of CONTROL: the data receiver's messages and report (`docs/protocol.md §3.3`).
 
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ const HAVE: u8 = 5;
 
 /// The body's flag: END was received.
 const END_RECEIVED: u8 = 1;
-/// The rate limit that is what was agreed on.
+/// The code of the negotiated rate.
 const AGREED: [u8; 3] = [0xff; 3];
 /// DONE's item flag.
 const VERIFIED: u8 = 1;
@@ -41,9 +40,9 @@ const LAST: u8 = 1;
 pub struct ControlBody {
     /// The receiver has the sender's END (`docs/protocol.md §7.1`).
     pub end_received: bool,
-    /// How fast the sender may be (`docs/protocol.md §6.9`).
+    /// The sender's rate limit (`docs/protocol.md §6.9`).
     pub rate_limit: RateLimit,
-    /// Messages of the FIFO that ride in this packet, in the order they were written.
+    /// Messages of the FIFO in this packet, in the order they were written.
     pub messages: Vec<(ControlSeq, Message)>,
     /// Feedback, if some was due.
     pub report: Option<Report>,

@@ -1,10 +1,10 @@
 //! The `sealed` wire (version 12) byte by byte, without its cryptography (`docs/protocol.md §3`).
 //!
 //! What is read and written here is plaintext: [`crate::crypto`] seals bodies, opens them, and
-//! makes MACs and Noise messages. Clear headers are read before anything is proven, so they cost no
-//! allocation; bodies are read only when they have authenticated, and then strictly: bytes that do
-//! not parse to the last one, or a value beyond its bound, never become a packet. Reserved bytes
-//! and undefined flags are sent as zero and ignored when received.
+//! makes MACs and Noise messages. Clear headers are read before authentication, so they cost no
+//! allocation. Bodies are read only after authentication, and strictly: bytes that do not parse to
+//! the last one, or a value beyond its bound, never become a packet. Reserved bytes and undefined
+//! flags are sent as zero and ignored when received.
 
 mod bodies;
 mod control;

@@ -64,7 +64,7 @@ pub struct OpenFrame<'a> {
     pub covered_after: &'a [u8],
 }
 
-/// RESPONSE: settles a connection (`docs/protocol.md §3.2`).
+/// RESPONSE: accepts a connection (`docs/protocol.md §3.2`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseFrame<'a> {
     /// The active end's connection id.
@@ -77,14 +77,14 @@ pub struct ResponseFrame<'a> {
     pub noise: &'a [u8],
 }
 
-/// COOKIE: asks for OPEN again, with this in it (`docs/protocol.md §3.2`).
+/// COOKIE: requests another OPEN with this cookie (`docs/protocol.md §3.2`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CookieFrame<'a> {
     /// The active end's connection id.
     pub to: u32,
     /// Connection unique ID, as in OPEN.
     pub uid: u32,
-    /// What to put into OPEN.
+    /// The cookie for OPEN.
     pub cookie: [u8; COOKIE_BYTES],
     /// The MAC, over [`Self::covered`] and the MAC of the OPEN it answers.
     pub mac: [u8; MAC_BYTES],
@@ -99,7 +99,7 @@ pub struct RefusedFrame<'a> {
     pub to: u32,
     /// Connection unique ID, as in OPEN.
     pub uid: u32,
-    /// Only for now: it may be otherwise in a few seconds.
+    /// The refusal holds only for now: a later attempt may succeed.
     pub for_now: bool,
     /// Why, meant to be UTF-8; at most [`MAX_REASON`] bytes.
     pub reason: &'a [u8],
@@ -118,9 +118,9 @@ struct ClearFields {
     reserved: u8,
     version: u8,
     kind: u8,
-    /// The id that the end this goes to has chosen, 0 if it has none yet.
+    /// The id chosen by the destination end, 0 if it has none yet.
     to: U32,
-    /// The id that the end this comes from has chosen, 0 if it has none.
+    /// The id chosen by the source end, 0 if it has none.
     from: U32,
     uid: U32,
 }
@@ -152,7 +152,7 @@ impl ClearFields {
         if self.kind == kind as u8 { Ok(self) } else { Err(ParseError::Kind(self.kind)) }
     }
 
-    /// The id of the end this comes from, where it must have one.
+    /// The id of the source end, where it must have one.
     fn connection(&self) -> Result<u32, ParseError> {
         match self.from.get() {
             0 => Err(ParseError::Field("connection id")),
@@ -254,9 +254,9 @@ pub fn parse_open(bytes: &[u8]) -> Result<OpenFrame<'_>, ParseError> {
     open_frame(bytes, clear, key, noise)
 }
 
-/// An OPEN of whatever version, for telling its sender that this one is another
-/// (`docs/protocol.md §4.2`): ids and UID are taken to lie where this version has them, and a Noise
-/// message that does not is empty. RFC 998's OPEN has another length and is none.
+/// An OPEN of any version, to refuse it with this version (`docs/protocol.md §4.2`). Ids and UID
+/// are read where this version has them; a Noise message elsewhere is empty. RFC 998's OPEN has
+/// another length and is none.
 pub fn parse_open_of_any_version(bytes: &[u8]) -> Result<OpenFrame<'_>, ParseError> {
     let (clear, _) = ClearFields::ref_from_prefix(bytes).map_err(|_| ParseError::Truncated)?;
     let clear = clear.of_kind(Kind::Open)?;
@@ -280,8 +280,8 @@ fn open_frame<'a>(
     Ok(OpenFrame { connection, uid, key, cookie, noise, mac, covered_before, covered_after })
 }
 
-/// OPEN's key id, if it is one by a key, and its Noise message. The zeros behind it are not looked
-/// at: they are covered by the MAC.
+/// OPEN's key id, if it has one, and its Noise message. The padding is not checked: the MAC covers
+/// it.
 fn open_noise(bytes: &[u8], means: u8) -> Result<(Option<KeyId>, &[u8]), ParseError> {
     let mut reader = Reader::new(bytes);
     reader.bytes(COOKIE_END)?;
