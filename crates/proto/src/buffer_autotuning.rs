@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_twice_the_bandwidth_delay_product_and_some() {
+    fn buffers_are_twice_the_bandwidth_delay_product_and_some() {
         let rtt = Some(Duration::from_millis(100));
         let mut tuner = BufferAutotuner::new(1 << 20);
         assert_eq!(tuner.buffers(at(0), (0, rtt)), 0, "nothing is known");

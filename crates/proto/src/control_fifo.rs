@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_rides_three_times_and_then_on_its_timer() {
+    fn a_message_is_in_three_packets_and_then_on_its_timer() {
         let mut fifo = ControlFifo::new(Some(3));
         fifo.push(go(1));
         let timeout = Duration::from_millis(50);
@@ -447,7 +447,7 @@ mod tests {
 
     /// No later message is acknowledged while one is missing, however well the rest arrives.
     #[test]
-    fn what_was_repeated_in_vain_rides_in_whatever_leaves() {
+    fn a_message_repeated_twice_is_piggybacked() {
         let mut fifo = ControlFifo::new(Some(3));
         let timeout = Duration::from_millis(50);
         (1..10).for_each(|first| _ = fifo.push(go(first * 10)));
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc998_keeps_every_message_apart_and_sends_them_all_every_time() {
+    fn on_rfc998_every_packet_carries_all_messages() {
         let mut fifo = ControlFifo::new(None);
         fifo.push(go(1));
         fifo.transmit(ms(0), |_, _| true);
@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waited_behind_a_repeated_message_tells_no_round_trip() {
+    fn a_message_behind_a_repeated_one_measures_no_round_trip() {
         let timeout = Duration::from_millis(50);
         for (copies, rtt) in [(Some(3), None), (None, Some(Duration::from_millis(10)))] {
             let mut fifo = ControlFifo::new(copies);
@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_of_what_was_never_said_are_ignored() {
+    fn acknowledgements_of_unsent_messages_are_ignored() {
         let mut fifo = ControlFifo::new(Some(3));
         fifo.push(go(1));
         fifo.transmit(ms(0), |_, _| true);

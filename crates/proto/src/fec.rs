@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn one_by_one_and_all_at_once_are_the_same_code() {
+    fn sums_and_transforms_give_the_same_code() {
         for packets in [1, 2, 3, 7, 8, 9, 15, 16, 17, 33, 64, 65, 200, 513] {
             for bytes in [2, 6, 62, 64, 66, 126, 1424] {
                 let block = block(packets * bytes - bytes / 2, bytes);

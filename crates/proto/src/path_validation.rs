@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_moved_is_followed_when_it_answers_and_not_before() {
+    fn a_new_address_is_used_only_after_its_answer() {
         let mut addresses = addresses();
         addresses.on_authentic(at(0), route(1), PacketNumber(0), 100);
         assert_eq!((challenges(&mut addresses, at(0)), addresses.next_timeout()), (vec![], None));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_late_or_no_news_moves_nobody() {
+    fn late_packets_and_fixed_peers_do_not_change_the_address() {
         let mut addresses = addresses();
         addresses.on_authentic(at(0), route(1), PacketNumber(5), 100);
         addresses.on_authentic(at(0), route(2), PacketNumber(4), 100);

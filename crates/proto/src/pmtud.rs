@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_black_hole_is_left_within_half_a_second_and_never_made_worse() {
+    fn a_black_hole_is_left_within_half_a_second() {
         for (from, to) in [(1472, 1000), (1232, 972), (8972, 1472), (1472, 572)] {
             let mut path = Path::new(from, from);
             path.run(3000);
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_takes_all_is_asked_once_and_one_that_is_dead_rarely() {
+    fn a_good_path_gets_one_round_of_probes_and_a_dead_one_few() {
         let mut path = Path::new(1472, 1472);
         path.run(60_000);
         assert_eq!((path.search.size(), path.probes), (1472, 0));
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_agreed_is_not_tried() {
+    fn sizes_beyond_the_negotiated_one_are_not_probed() {
         let mut path = Path::new(1000, 500);
         path.run(60_000);
         assert!((480..=500).contains(&path.search.size()), "{}", path.search.size());
@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_host_refuses_is_not_sent_again() {
+    fn a_size_that_this_host_refuses_is_not_sent_again() {
         let mut path = Path::new(8972, 1472);
         path.search.on_refused(path.now, 1232, None, &PACE);
         assert_eq!(path.search.size(), 1200);

@@ -414,7 +414,7 @@ fn a_first_flight_that_takes_long_shows_a_slow_path() {
 /// Outages of 17 and 30 s, 5 s apart, within a buffer: its data timer was doubled as if its sender
 /// might have nothing to send.
 #[test]
-fn a_buffer_that_has_begun_is_not_waited_for_ever_longer() {
+fn the_timer_of_a_buffer_that_has_begun_does_not_double() {
     as_it_should_be(10_159_749);
 }
 

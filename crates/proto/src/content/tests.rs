@@ -73,7 +73,7 @@ fn fields_stay_within_their_bounds() {
 }
 
 #[test]
-fn links_are_whole_and_lead_back() {
+fn links_are_one_extent_and_hard_links_refer_to_an_earlier_file() {
     let named = Some(Attributes { name: b"l".to_vec(), ..Attributes::default() });
     let whole = |kind, offset, length| {
         let (attributes, digest) = (named.clone(), Some([1; 32]));
@@ -272,7 +272,7 @@ fn extents() -> impl Strategy<Value = Vec<Extent>> {
 
 proptest! {
     #[test]
-    fn an_image_is_read_as_it_was_made(extents in extents()) {
+    fn an_encoded_image_parses_to_the_same_extents(extents in extents()) {
         let data = extents.iter().map(|e| e.data_bytes() as usize).sum();
         let image = image(data, &extents);
         let (bytes, read) = parse_image(&image, BUFFER_BYTES).unwrap();

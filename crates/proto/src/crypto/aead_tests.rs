@@ -75,7 +75,7 @@ fn state(keys: &OpeningKeys) -> (u64, bool, [u8; 32], ReplayWindow) {
 }
 
 #[test]
-fn where_a_body_is_sealed_makes_no_difference() {
+fn sealing_in_place_and_into_a_slot_give_the_same_bytes() {
     for cipher in CIPHERS {
         let (mut keys, _) = pair(cipher);
         for len in [0, 1, 15, 16, 17, 1424, 16_308] {
@@ -88,7 +88,7 @@ fn where_a_body_is_sealed_makes_no_difference() {
 }
 
 #[test]
-fn what_cannot_be_sealed_into_its_place_leaves_no_trace() {
+fn a_failed_seal_leaves_no_plaintext() {
     let (mut keys, _) = pair(Cipher::Aes256Gcm);
     let number = keys.next_number();
     let unknown = seal_into(&keys, PacketNumber(9), b"not handed out");
@@ -101,7 +101,7 @@ fn what_cannot_be_sealed_into_its_place_leaves_no_trace() {
 }
 
 #[test]
-fn what_was_sealed_opens_both_ways() {
+fn a_sealed_packet_opens_in_place_and_into_a_slot() {
     for cipher in CIPHERS {
         let (mut sealing, mut opening) = pair(cipher);
         for body in [&b""[..], b"x", &[7; 1424]] {
@@ -193,7 +193,7 @@ fn packets_reordered_across_the_border_open() {
 }
 
 #[test]
-fn numbers_handed_out_before_the_border_are_sealed_behind_it() {
+fn numbers_of_the_previous_epoch_are_sealed_after_its_end() {
     let (mut sealing, mut opening) = pair(Cipher::Aes256Gcm);
     skip_to(&mut sealing, BORDER - 1);
     let (last, first) = (sealing.next_number(), sealing.next_number());
@@ -232,7 +232,7 @@ fn one_number_seals_to_different_bytes_under_each_epochs_key() {
 }
 
 #[test]
-fn a_place_of_the_wrong_length_is_left_alone() {
+fn a_slot_of_the_wrong_length_is_left_unchanged() {
     let (mut sealing, mut opening) = pair(Cipher::Aes256Gcm);
     let packet = seal_next(&mut sealing, b"four");
     for len in [0, 3, 5, 20] {
@@ -266,7 +266,7 @@ fn ciphers_are_chosen_by_what_both_ends_have() {
 }
 
 #[test]
-fn debug_output_tells_no_secret() {
+fn debug_output_shows_no_secret() {
     let (sealing, opening) = pair(Cipher::Aes256Gcm);
     assert_eq!(format!("{sealing:?}"), "SealingKeys(Aes256Gcm, next 0)");
     assert_eq!(format!("{opening:?}"), "OpeningKeys(Aes256Gcm, epoch 0, None)");
@@ -279,7 +279,7 @@ fn claimed_number() -> impl Strategy<Value = u64> {
 
 proptest! {
     #[test]
-    fn whatever_is_corrupted_is_forged_and_changes_nothing(
+    fn any_corrupted_packet_is_forged_and_changes_nothing(
         chacha in any::<bool>(),
         start in prop_oneof![Just(0), BORDER - 40..BORDER + 40, Just(2 * BORDER)],
         body in prop::collection::vec(any::<u8>(), 0..100),
@@ -311,7 +311,7 @@ proptest! {
     }
 
     #[test]
-    fn a_packet_under_another_number_opens_never_and_changes_nothing(number in claimed_number()) {
+    fn a_packet_under_another_number_is_forged_and_changes_nothing(number in claimed_number()) {
         let (mut sealing, mut opening) = pair(Cipher::Aes256Gcm);
         let packet = seal_next(&mut sealing, b"number 0");
         prop_assume!(number != packet.number.0);

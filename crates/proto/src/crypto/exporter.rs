@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_holds_a_key_shows_it() {
+    fn debug_output_shows_no_key() {
         let mut chain = root(1, 2).branches();
         let keys = chain.step();
         assert_eq!(format!("{:?} {chain:?}", root(1, 2)), "ExporterSecret(..) Chain(..)");

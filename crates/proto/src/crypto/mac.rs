@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_lives_through_the_next_period_and_no_longer() {
+    fn a_cookie_is_valid_until_the_end_of_the_next_period() {
         let jar = CookieGenerator::new([1; 32]);
         let peer = address("192.0.2.1:5000");
         for cookie_then in [0, 119, 120, 239] {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_for_one_opening_of_one_peer_at_one_end() {
+    fn a_cookie_is_valid_for_one_handshake_of_one_peer_at_one_end() {
         let jar = CookieGenerator::new([1; 32]);
         let peer = address("192.0.2.1:5000");
         let cookie = jar.cookie(at(0), peer, 7, 8);

@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_to_another_opening_fails() {
+    fn the_answer_to_another_open_fails() {
         let (mut initiator, message1) = start(2, b"p");
         let other = answer(&start(7, b"p").1, 3, b"q").0;
         assert_eq!(initiator.finish(&other), Err(HandshakeFailed));

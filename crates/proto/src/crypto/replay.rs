@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn jumps_of_every_kind_forget_what_the_ring_held() {
+    fn jumps_of_every_kind_clear_the_ring() {
         for jump in [1, 2, 63, 64, 65, W - 1, W, W + 1, 3 * W + 7] {
             let mut window = ReplayWindow::new();
             (0..W).for_each(|number| window.mark(PacketNumber(number)));
@@ -190,7 +190,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_set_of_everything_ever_seen(
+        fn the_window_agrees_with_an_unbounded_set(
             start in prop_oneof![Just(0), 0..3 * W, u64::MAX - 3 * W..],
             steps in prop::collection::vec(step(), 1..200),
         ) {

@@ -110,7 +110,7 @@ mod tests {
 
     /// RFC 7748 §6.1.
     #[test]
-    fn a_key_agrees_with_another_as_in_the_rfc() {
+    fn shared_secrets_match_rfc_7748() {
         let bob = StaticKey::from_bytes(bytes(
             "5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb",
         ));

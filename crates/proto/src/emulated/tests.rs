@@ -237,7 +237,7 @@ fn udt_grows_every_10_ms_and_slows_by_an_eighth_at_a_loss() {
 }
 
 #[test]
-fn sabul_moves_its_delay_every_200_ms_by_history_against_a_thousandth() {
+fn sabul_adjusts_its_delay_every_200_ms_by_the_loss_history() {
     let mut sabul = Sabul::new(1472);
     let delay = |sabul: &Sabul| sabul.pacing().burst.interval.as_nanos() as f64 / 1000.0;
     assert_eq!((delay(&sabul), sabul.pacing().burst.packets), (10.0, 1));
@@ -314,7 +314,7 @@ fn a_new_packet_size_keeps_the_bytes_per_second() {
 }
 
 #[test]
-fn tsunami_goes_by_its_error_rate_and_no_faster_than_its_target() {
+fn tsunami_follows_its_error_rate_up_to_its_target() {
     let mut law = Tsunami::new(None, 12_500);
     let delay = |law: &Tsunami| law.pacing().burst.interval;
     assert_eq!(delay(&law), Duration::from_micros(100), "1000 Mbit/s");
@@ -456,7 +456,7 @@ fn udt_reports_a_loss_at_growing_intervals() {
 }
 
 #[test]
-fn tsunami_lists_what_is_missing_at_50_packets_and_350_ms_and_restarts_at_2048() {
+fn tsunami_requests_every_50_packets_and_350_ms_and_restarts_at_2048() {
     let mut tsunami = granted(Requests::new(), 9);
     let missing = Missing([(1, 7), (1, 8)].into());
     for index in (0..7).chain(9..51) {

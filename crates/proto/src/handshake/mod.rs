@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_pace_is_what_is_proposed_and_no_answer_loosens_it() {
+    fn a_fixed_rate_is_proposed_and_no_answer_loosens_it() {
         let megabit = FixedRate::rate(Rate::from_bits_per_second(1_000_000)).unwrap();
         let nine = Burst { packets: 9, interval: Duration::from_micros(1500) };
         for (wire, pace, promised) in [

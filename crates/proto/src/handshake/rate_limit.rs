@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn sites_are_one_and_mapped_addresses_are_what_they_map() {
+    fn an_ipv6_site_and_a_mapped_address_count_as_one_network() {
         let network = |text: &str| network(text.parse().unwrap());
         assert_eq!(network("2001:db8:1:2::3"), network("2001:db8:1:ffff::"));
         assert_ne!(network("2001:db8:1::"), network("2001:db8:2::"));

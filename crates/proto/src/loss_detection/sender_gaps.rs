@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_exceeds_the_burst_intervals_counts_and_not_for_ever() {
+    fn only_gaps_beyond_the_burst_intervals_count_and_expire() {
         let burst = Burst { packets: 5, interval: Duration::from_millis(10) };
         let mut gaps = SenderGaps::default();
         gaps.on_arrival((ms(0), 0), (ms(10), 1), burst);

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_open_until_ldata_comes() {
+    fn the_length_of_a_buffer_is_unknown_until_ldata_comes() {
         let mut a = assembly(200);
         a.mark(PacketIndex(0), 10, false);
         a.mark(PacketIndex(70), 10, false);

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn three_deviations_are_enough() {
+    fn repair_packets_cover_three_deviations() {
         let counts = [0.001, 0.03, 1.0, 7.4, 100.0].map(enough);
         assert_eq!(counts, [2, 2, 6, 18, 132]);
     }

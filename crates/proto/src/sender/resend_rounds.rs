@@ -94,7 +94,7 @@ mod tests {
 
     /// As many holes as fit into a RESEND, each time the remaining ones.
     #[test]
-    fn a_round_of_the_same_size_that_begins_later_is_a_sign() {
+    fn a_round_of_the_same_size_at_a_higher_packet_is_progress() {
         let (mut rounds, none) = (ResendRounds::default(), RangeSet::new());
         let mut ask = |start| rounds.on_request(range(start, start + 10), &none, 0);
         assert_eq!([0, 0, 5].map(|start| ask(start).futile), [0, 1, 2]);

@@ -166,7 +166,7 @@ mod tests {
     /// 10 ms became 500, half of it on the reverse path. Packets that were sent before are reported
     /// first.
     #[test]
-    fn a_path_that_became_longer_is_no_queue() {
+    fn a_step_of_the_delay_is_not_a_queue() {
         let mut way = ReversePathQueue::default();
         assert_eq!(announced(&mut way, 0, &[(10, 5); 4]), 0);
         assert_eq!(announced(&mut way, 100, &[(255, 250), (256, 250), (257, 251), (500, 250)]), 0);

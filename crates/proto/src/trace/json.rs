@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_null() {
+    fn unknown_values_are_null() {
         let rate = RateLine {
             phase: "fixed",
             bandwidth: None,

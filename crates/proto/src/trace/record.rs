@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_takes_is_counted_where_it_is_missing() {
+    fn dropped_events_are_counted_where_they_are_missing() {
         let mut queue = TraceQueue::new(true);
         let at = |n| Instant::from_nanos(n);
         for n in 0..MAX_TRACE as u64 + 7 {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_at_the_end_is_told_when_all_was_taken() {
+    fn dropped_events_at_the_end_are_counted_when_all_were_polled() {
         let mut queue = TraceQueue::new(true);
         for n in 0..MAX_TRACE as u64 + 2 {
             queue.push(Instant::from_nanos(n), TraceEvent::Silent);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn switched_off_nothing_is_made_or_kept() {
+    fn switched_off_no_event_is_made_or_kept() {
         let mut recorder = Recorder::default();
         recorder.note(Instant::EPOCH, || panic!("made"));
         let mut queue = TraceQueue::new(false);

@@ -157,7 +157,7 @@ mod tests {
     proptest! {
         /// `base` moves the play to both ends of the numbers.
         #[test]
-        fn it_is_a_set(
+        fn a_range_set_agrees_with_a_set_of_numbers(
             steps in steps(),
             base in prop_oneof![Just(0), Just(u32::MAX - 76)],
             window in (0u32..76, 0u32..76),

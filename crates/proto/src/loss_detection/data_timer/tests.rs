@@ -60,7 +60,7 @@ fn the_loose_timer_allows_for_lower_buffers() {
 }
 
 #[test]
-fn what_comes_after_timers_ran_out_in_vain_hurries_the_next_buffer() {
+fn an_arrival_after_expiries_shortens_the_next_timer() {
     let mut timer = DataTimer::new();
     grant(&mut timer, 3, &timing());
     let mut asks = Vec::new();
@@ -87,7 +87,7 @@ fn what_comes_after_timers_ran_out_in_vain_hurries_the_next_buffer() {
 }
 
 #[test]
-fn the_first_packet_of_a_higher_buffer_hurries_the_lower_one() {
+fn the_first_packet_of_a_higher_buffer_shortens_the_lower_timer() {
     let mut timer = DataTimer::new();
     timer.on_granted(ms(0), BufferNumber(1), ControlSeq(1));
     timer.on_granted(ms(0), BufferNumber(2), ControlSeq(2));
@@ -120,7 +120,7 @@ fn asked_in_vain(timer: &mut DataTimer, buffer: u64, seq: u32) -> (Instant, Inst
 }
 
 #[test]
-fn a_buffer_that_has_begun_is_not_waited_for_ever_longer() {
+fn the_timer_of_a_buffer_that_has_begun_does_not_double() {
     for (begun, longer) in [(false, true), (true, false)] {
         let mut timer = DataTimer::new();
         timer.on_granted(ms(0), BufferNumber(1), ControlSeq(1));
@@ -137,7 +137,7 @@ fn a_buffer_that_has_begun_is_not_waited_for_ever_longer() {
 }
 
 #[test]
-fn what_begins_above_does_not_put_off_what_was_asked_for_in_vain() {
+fn new_higher_buffers_do_not_postpone_an_unanswered_request() {
     let mut timer = DataTimer::new();
     grant(&mut timer, 40, &timing());
     let (at, _) = asked_in_vain(&mut timer, 1, 41);
@@ -172,7 +172,7 @@ fn asked(timer: &mut DataTimer, from: u64, until: u64) -> Vec<ResendRequest> {
 }
 
 #[test]
-fn a_sender_slower_than_it_said_is_not_asked_for_what_it_has_not_sent() {
+fn unsent_packets_of_a_slower_sender_are_not_requested() {
     let mut timer = begun();
     // A packet every 100 ms, where 5 every 40 were announced.
     for i in 1..50 {
@@ -183,7 +183,7 @@ fn a_sender_slower_than_it_said_is_not_asked_for_what_it_has_not_sent() {
 }
 
 #[test]
-fn a_sender_that_sleeps_is_asked_one_question_and_then_known_to_sleep() {
+fn a_sender_with_gaps_gets_one_request_and_then_longer_timers() {
     let mut timer = begun();
     timer.on_arrival(ms(11), &arrival(1, 1), &timing());
     let asks = asked(&mut timer, 11, 5000);
@@ -196,7 +196,7 @@ fn a_sender_that_sleeps_is_asked_one_question_and_then_known_to_sleep() {
 }
 
 #[test]
-fn a_sender_that_never_began_is_looked_at_ever_more_seldom() {
+fn a_sender_that_never_began_is_checked_at_growing_intervals() {
     let burst = Burst { packets: 1, interval: Duration::from_millis(2) };
     let timing = TimingInfo { burst, packets_per_buffer: 1, ..timing() };
     let mut timer = DataTimer::new();
@@ -232,7 +232,7 @@ fn a_slow_path_lengthens_the_timers() {
 }
 
 #[test]
-fn a_path_that_was_dead_is_no_slow_sender() {
+fn an_outage_does_not_count_as_a_slow_sender() {
     let mut timer = DataTimer::new();
     timer.on_granted(ms(0), BufferNumber(1), ControlSeq(1));
     timer.on_arrival(ms(0), &arrival(1, 0), &timing());
@@ -265,7 +265,7 @@ fn second_buffer(per_packet: u64, lost: &[u32]) -> DataTimer {
 }
 
 #[test]
-fn a_tight_timer_runs_out_soon_after_the_last_packet_was_due() {
+fn a_tight_timer_expires_soon_after_the_last_packet_was_due() {
     // Packets of 6 ms in bursts every 40: the tenth is due 64 ms after the first. Nine times
     // 7.1 ms, four deviations of 3.6 ms, the slack.
     let due = second_buffer(6, &[]).next_poll().unwrap();
@@ -313,7 +313,7 @@ fn the_timer_follows_a_sender_that_became_faster() {
 
 /// The burst values imply a buffer in four seconds; it arrives in 50 ms except for one packet.
 #[test]
-fn what_a_sender_went_past_is_soon_asked_for() {
+fn packets_that_a_sender_passed_are_soon_requested() {
     let slow = TimingInfo {
         burst: Burst { packets: 5, interval: Duration::from_millis(400) },
         ..timing()

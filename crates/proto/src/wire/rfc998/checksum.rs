@@ -52,12 +52,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_sixteen_bit_sum(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
+        fn the_checksum_is_the_sixteen_bit_sum(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
             prop_assert_eq!(checksum(&bytes), naive(&bytes));
         }
 
         #[test]
-        fn it_holds_until_a_bit_flips(
+        fn the_checksum_fails_when_a_bit_flips(
             mut bytes in prop::collection::vec(any::<u8>(), 2..1500),
             bit in any::<prop::sample::Index>(),
         ) {
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn carries_and_zeros_fold_as_defined() {
+    fn carries_and_zeros_fold_as_rfc_1071_defines() {
         for bytes in [vec![0xff; 65_535], vec![0; 64], vec![0xff; 8], vec![]] {
             assert_eq!(checksum(&bytes), naive(&bytes));
         }

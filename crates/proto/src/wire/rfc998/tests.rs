@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn openings_survive(ports in ports(), parameters in parameters()) {
+    fn opening_packets_survive_a_round_trip(ports in ports(), parameters in parameters()) {
         let mut out = Vec::new();
         encode_open(ports, &parameters, &mut out);
         prop_assert_eq!(out.len() % 4, 0);
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn reasons_survive(ports in ports(), reason in text()) {
+    fn reasons_survive_a_round_trip(ports in ports(), reason in text()) {
         type Case = (fn(Ports, &str, &mut Vec<u8>), fn(String) -> Packet998<'static>);
         let cases: [Case; 3] = [
             (encode_quit, Packet998::Quit),
@@ -176,7 +176,7 @@ proptest! {
     }
 
     #[test]
-    fn data_survive_with_and_without_checksum_and_behind_other_bytes(
+    fn data_survive_a_round_trip_with_and_without_checksum(
         (reference, header) in any::<u32>().prop_flat_map(|r| {
             (Just(ControlSeq(r)), data_headers(ControlSeq(r)))
         }),
@@ -192,7 +192,7 @@ proptest! {
     }
 
     #[test]
-    fn null_acks_survive(reference: u32, low: u16, burst in bursts()) {
+    fn null_acks_survive_a_round_trip(reference: u32, low: u16, burst in bursts()) {
         let reference = ControlSeq(reference);
         let ack = reference.widen(low);
         let number = PacketNumber(0);
@@ -215,7 +215,7 @@ proptest! {
     }
 
     #[test]
-    fn control_messages_survive_as_far_as_they_fit(
+    fn control_messages_that_fit_survive_a_round_trip(
         (reference, messages) in any::<u32>().prop_flat_map(|r| {
             let message = (near(ControlSeq(r)), messages());
             (Just(ControlSeq(r)), prop::collection::vec(message, 0..40))
@@ -257,7 +257,7 @@ fn data_header(index: u32) -> DataHeader {
 }
 
 #[test]
-fn runs_become_one_message_a_buffer_or_none() {
+fn a_run_of_grants_becomes_one_message_per_buffer_or_none() {
     let go = Go { first: BufferNumber(4), count: 3, packet_bytes: 1000, generation: 2 };
     let run = [(ControlSeq(7), Message::Go(go))];
     let one = |n| Go { first: BufferNumber(n), count: 1, packet_bytes: 0, generation: 0 };
@@ -270,7 +270,7 @@ fn runs_become_one_message_a_buffer_or_none() {
 }
 
 #[test]
-fn the_end_of_the_buffer_is_what_a_full_one_has() {
+fn an_open_range_ends_with_a_full_buffer() {
     let open = resend(&[(890, u32::MAX)]);
     assert_eq!(round_trip(1200, &[(ControlSeq(1), open)])[0].1, resend(&[(890, FULL)]));
     let nowhere = resend(&[(2000, u32::MAX)]);
@@ -280,7 +280,7 @@ fn the_end_of_the_buffer_is_what_a_full_one_has() {
 }
 
 #[test]
-fn a_resend_larger_than_a_packet_is_cut_but_only_when_it_comes_first() {
+fn a_resend_larger_than_a_packet_is_cut_only_in_first_place() {
     let large = (ControlSeq(2), resend(&[(0, 20), (30, u32::MAX)]));
     let go = Go { first: BufferNumber(9), count: 1, packet_bytes: 0, generation: 0 };
     let go = (ControlSeq(1), Message::Go(go));
@@ -293,7 +293,7 @@ fn a_resend_larger_than_a_packet_is_cut_but_only_when_it_comes_first() {
 }
 
 #[test]
-fn what_this_wire_does_not_have_leaves_no_trace() {
+fn fields_that_rfc998_lacks_are_not_written() {
     let verdict =
         Verdict { verified: true, bytes: 1, digest: [1; 32], reason: String::from("none") };
     assert_eq!(round_trip(1200, &[(ControlSeq(1), Message::Done(verdict))]), []);
@@ -323,7 +323,7 @@ fn what_this_wire_does_not_have_leaves_no_trace() {
 }
 
 #[test]
-fn packets_named_twice_or_out_of_order_are_sorted_out() {
+fn duplicate_and_unordered_packet_numbers_are_sorted() {
     let mut out = Vec::new();
     put(PORTS, kind::CONTROL, &mut out, |out| {
         out.extend_from_slice(&[2, 0, 0, 1, 0, 0, 0, 3, 0, 5, 0xff, 0xff]);

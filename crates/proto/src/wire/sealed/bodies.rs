@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_of_nothing_is_neither_said_nor_believed() {
+    fn a_burst_of_no_packets_is_neither_written_nor_accepted() {
         let mut body = Vec::new();
         let burst = Burst { packets: 0, interval: Duration::MAX };
         let (number, ack) = (PacketNumber(7), ControlSeq(1));

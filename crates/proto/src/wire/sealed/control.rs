@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_fits_to_the_last_byte_or_is_left_out_whole() {
+    fn an_item_that_does_not_fit_is_left_out_whole() {
         let go = Go { first: BufferNumber(1), count: 1, packet_bytes: 1184, generation: 0 };
         let mut out = vec![9; 16];
         let mut writer = ControlWriter::new(&mut out, false, 4 + 2 * GO_BYTES);
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_receiver_has_is_bounded() {
+    fn a_have_message_beyond_its_bound_is_refused() {
         for (len, last) in [(0, true), (1, false), (MAX_HAVE, true)] {
             let have = Message::Have(Have { bytes: vec![7; len], last });
             let parsed = parse_control(&body_of(&have)).unwrap();
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn one_report_and_no_more() {
+    fn a_control_packet_with_two_reports_is_refused() {
         let mut body = Vec::new();
         let mut writer = ControlWriter::new(&mut body, true, 1200);
         assert!(writer.push_report(&Report::default()));

@@ -302,7 +302,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn bytes_and_types_name_each_other() {
+    fn every_type_byte_maps_to_its_type_and_back() {
         for byte in 0..=255 {
             assert_eq!(Kind::from_byte(byte).map(|kind| kind as u8), (byte <= 19).then_some(byte));
         }

@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_by_a_key_says_which_and_has_room_for_as_much() {
+    fn an_open_by_a_static_key_has_the_key_id_and_room_for_the_longest_payload() {
         let (clear, id) = (key_open_clear(1, 2), KeyId([3; 8]));
         assert_eq!((clear[0], &clear[1..]), (1, &CLEAR[1..]));
         // The longest: ephemeral and static key, tags, parameters, client string.
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_gives_back_what_it_answers_and_is_shorter() {
+    fn unknown_quotes_its_packet_and_is_shorter() {
         let mut packet = [0; HEADER_BYTES + 16];
         packet[2..4].copy_from_slice(&[VERSION, 9]);
         packet[7] = 5;
