@@ -13,7 +13,7 @@ use crate::wire::packet::{
     DataHeader, Keepalive, Message, NullAck, RateLimit, RepairHeader, Report,
 };
 use crate::wire::rfc998::{self, Packet998, Ports};
-use crate::wire::sealed::{self, Branch, Header, Kind, Token};
+use crate::wire::sealed::{self, Branch, Header, PacketType, Token};
 use crate::wire::{Wire, data_overhead};
 
 /// A datagram of the connection, as far as it can be decoded before its position in a buffer is
@@ -283,7 +283,7 @@ impl Codec {
                 plain.number()
             }
             Self::Sealed(sealed) => {
-                sealed.put(out, Kind::NullAck, |body| sealed::encode_null_ack(null_ack, body))
+                sealed.put(out, PacketType::NullAck, |body| sealed::encode_null_ack(null_ack, body))
             }
         }
     }
@@ -302,8 +302,12 @@ impl Codec {
         match self {
             Self::Rfc998(plain) => {
                 plain.number();
-                let mut writer =
-                    rfc998::ControlWriter::new(plain.ports, plain.packets_per_buffer, limit, out);
+                let mut writer = rfc998::ControlWriter998::new(
+                    plain.ports,
+                    plain.packets_per_buffer,
+                    limit,
+                    out,
+                );
                 let more = fifo.transmit(now, |seq, message| writer.push(seq, message));
                 writer.finish();
                 more
@@ -311,7 +315,7 @@ impl Codec {
             Self::Sealed(sealed) => {
                 let limit = limit.saturating_sub(sealed::HEADER_BYTES + sealed::TAG_BYTES);
                 let mut more = false;
-                sealed.put(out, Kind::Control, |body| {
+                sealed.put(out, PacketType::Control, |body| {
                     let mut writer = sealed::ControlWriter::new(body, end_received, limit);
                     writer.set_rate_limit(rate_limit);
                     if let Some(report) = report {
@@ -331,9 +335,8 @@ impl Codec {
     ) -> PacketNumber {
         match self {
             Self::Rfc998(plain) => plain.put(|ports| rfc998::encode_keepalive(ports, out)),
-            Self::Sealed(sealed) => {
-                sealed.put(out, Kind::Keepalive, |body| sealed::encode_keepalive(keepalive, body))
-            }
+            Self::Sealed(sealed) => sealed
+                .put(out, PacketType::Keepalive, |body| sealed::encode_keepalive(keepalive, body)),
         }
     }
 
@@ -341,7 +344,7 @@ impl Codec {
         match self {
             Self::Rfc998(plain) => plain.put(|ports| rfc998::encode_quit(ports, reason, out)),
             Self::Sealed(sealed) => {
-                sealed.put(out, Kind::Quit, |body| sealed::encode_reason(reason, body))
+                sealed.put(out, PacketType::Quit, |body| sealed::encode_reason(reason, body))
             }
         }
     }
@@ -349,7 +352,7 @@ impl Codec {
     pub(crate) fn put_quit_ack(&mut self, out: &mut Vec<u8>) -> PacketNumber {
         match self {
             Self::Rfc998(plain) => plain.put(|ports| rfc998::encode_quit_ack(ports, out)),
-            Self::Sealed(sealed) => sealed.put(out, Kind::QuitAck, |_| {}),
+            Self::Sealed(sealed) => sealed.put(out, PacketType::QuitAck, |_| {}),
         }
     }
 
@@ -357,19 +360,19 @@ impl Codec {
         match self {
             Self::Rfc998(plain) => plain.put(|ports| rfc998::encode_abort(ports, reason, out)),
             Self::Sealed(sealed) => {
-                sealed.put(out, Kind::Abort, |body| sealed::encode_reason(reason, body))
+                sealed.put(out, PacketType::Abort, |body| sealed::encode_reason(reason, body))
             }
         }
     }
 
     /// Appends a CHALLENGE (`sealed`).
     pub(crate) fn put_challenge(&mut self, out: &mut Vec<u8>, token: &Token) -> PacketNumber {
-        self.put_token(out, Kind::Challenge, token)
+        self.put_token(out, PacketType::Challenge, token)
     }
 
     /// Appends the ANSWER to a CHALLENGE (`sealed`).
     pub(crate) fn put_answer(&mut self, out: &mut Vec<u8>, token: &Token) -> PacketNumber {
-        self.put_token(out, Kind::Answer, token)
+        self.put_token(out, PacketType::Answer, token)
     }
 
     /// Appends a BRANCH (`sealed`).
@@ -377,12 +380,12 @@ impl Codec {
         match self {
             Self::Rfc998(plain) => plain.number(),
             Self::Sealed(sealed) => {
-                sealed.put(out, Kind::Branch, |body| sealed::encode_branch(branch, body))
+                sealed.put(out, PacketType::Branch, |body| sealed::encode_branch(branch, body))
             }
         }
     }
 
-    fn put_token(&mut self, out: &mut Vec<u8>, kind: Kind, token: &Token) -> PacketNumber {
+    fn put_token(&mut self, out: &mut Vec<u8>, kind: PacketType, token: &Token) -> PacketNumber {
         match self {
             // `rfc998` has no path validation: its peers do not move.
             Self::Rfc998(plain) => plain.number(),
@@ -393,7 +396,7 @@ impl Codec {
     pub(crate) fn put_done(&mut self, out: &mut Vec<u8>) -> PacketNumber {
         match self {
             Self::Rfc998(plain) => plain.put(|ports| rfc998::encode_done(ports, out)),
-            Self::Sealed(sealed) => sealed.put(out, Kind::Done, |_| {}),
+            Self::Sealed(sealed) => sealed.put(out, PacketType::Done, |_| {}),
         }
     }
 }
@@ -447,11 +450,11 @@ impl SealedCodec {
         if self.opening.is_replay(header.number) {
             return None;
         }
-        if let Kind::Data | Kind::Ldata = header.kind {
+        if let PacketType::Data | PacketType::Ldata = header.kind {
             let (_, header) = sealed::parse_data_header(bytes).ok()?;
             return Some(DecodedPacket::Data { header, raw: bytes });
         }
-        if header.kind == Kind::Repair {
+        if header.kind == PacketType::Repair {
             let (_, header) = sealed::parse_repair_header(bytes).ok()?;
             return Some(DecodedPacket::Repair { header, raw: bytes });
         }
@@ -501,7 +504,7 @@ impl SealedCodec {
     fn put(
         &mut self,
         out: &mut Vec<u8>,
-        kind: Kind,
+        kind: PacketType,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> PacketNumber {
         let number = self.sealing.next_number();
@@ -521,10 +524,10 @@ impl SealedCodec {
 }
 
 /// Parses the body of an authentic packet.
-fn incoming(kind: Kind, number: PacketNumber, body: &[u8]) -> Option<OtherPacket> {
+fn incoming(kind: PacketType, number: PacketNumber, body: &[u8]) -> Option<OtherPacket> {
     Some(match kind {
-        Kind::NullAck => OtherPacket::NullAck(sealed::parse_null_ack(number, body).ok()?),
-        Kind::Control => {
+        PacketType::NullAck => OtherPacket::NullAck(sealed::parse_null_ack(number, body).ok()?),
+        PacketType::Control => {
             let control = sealed::parse_control(body).ok()?;
             OtherPacket::Control {
                 end_received: control.end_received,
@@ -533,14 +536,14 @@ fn incoming(kind: Kind, number: PacketNumber, body: &[u8]) -> Option<OtherPacket
                 report: control.report,
             }
         }
-        Kind::Keepalive => OtherPacket::Keepalive(sealed::parse_keepalive(body).ok()?),
-        Kind::Quit => OtherPacket::Quit(sealed::parse_reason(body).ok()?),
-        Kind::QuitAck if body.is_empty() => OtherPacket::QuitAck,
-        Kind::Abort => OtherPacket::Abort(sealed::parse_reason(body).ok()?),
-        Kind::Done if body.is_empty() => OtherPacket::Done,
-        Kind::Challenge => OtherPacket::Challenge(sealed::parse_token(body).ok()?),
-        Kind::Answer => OtherPacket::Answer(sealed::parse_token(body).ok()?),
-        Kind::Branch => OtherPacket::Branch(Box::new(sealed::parse_branch(body).ok()?)),
+        PacketType::Keepalive => OtherPacket::Keepalive(sealed::parse_keepalive(body).ok()?),
+        PacketType::Quit => OtherPacket::Quit(sealed::parse_reason(body).ok()?),
+        PacketType::QuitAck if body.is_empty() => OtherPacket::QuitAck,
+        PacketType::Abort => OtherPacket::Abort(sealed::parse_reason(body).ok()?),
+        PacketType::Done if body.is_empty() => OtherPacket::Done,
+        PacketType::Challenge => OtherPacket::Challenge(sealed::parse_token(body).ok()?),
+        PacketType::Answer => OtherPacket::Answer(sealed::parse_token(body).ok()?),
+        PacketType::Branch => OtherPacket::Branch(Box::new(sealed::parse_branch(body).ok()?)),
         _ => return None,
     })
 }

@@ -32,7 +32,7 @@ use crate::time::{Instant, earliest};
 use crate::trace::{TraceEvent, TraceQueue};
 use crate::units::BufferNumber;
 use crate::wire::packet::{End, Keepalive, Parameters, Verdict};
-use crate::wire::sealed::{self, Kind};
+use crate::wire::sealed::{self, PacketType};
 use crate::wire_profile::WireProfile;
 
 /// Most handshake packets in the queue: any sender can provoke them, faster than they leave.
@@ -40,7 +40,7 @@ const MAX_REPLIES: usize = 16;
 
 /// Handshake packets that only explain a refusal.
 pub(crate) const EXPLANATIONS: [u8; 3] =
-    [Kind::Refused as u8, Kind::Unknown as u8, Kind::Key as u8];
+    [PacketType::Refused as u8, PacketType::Unknown as u8, PacketType::Key as u8];
 
 /// The handshake of this end.
 #[derive(Debug)]
@@ -254,7 +254,7 @@ impl Endpoint {
         let len = bytes.len();
         if let Some(connection) = self.connection.as_mut().filter(|c| c.may_come_from(route)) {
             connection.on_received(len);
-            let unknown = sealed::kind_of(bytes) == Some(Kind::Unknown);
+            let unknown = sealed::kind_of(bytes) == Some(PacketType::Unknown);
             let handled = match unknown {
                 true => connection.handle_unknown(now, route, bytes),
                 false => connection.handle_datagram(now, route, bytes, reception),
@@ -528,7 +528,7 @@ impl Endpoint {
         self.counts.sent_bytes += len as u64;
         let kind = batch.get(start + 3).copied().unwrap_or(255);
         self.trace.push(now, TraceEvent::Sent { kind, packets, bytes: len as u32 });
-        let asks = self.profile.ecn && kind != Kind::Open as u8;
+        let asks = self.profile.ecn && kind != PacketType::Open as u8;
         let ecn = (asks && self.answers_marks()).then_some(Ecn::Ect0);
         Some(Transmit { to: route.peer, local: route.local, ecn, segment, len })
     }

@@ -474,7 +474,7 @@ mod tests {
     };
 
     /// A path that carries datagrams of `passes` bytes, and a sender that always has data.
-    struct Path {
+    struct TestPath {
         search: PathMtuDiscovery,
         now: Instant,
         passes: u32,
@@ -482,7 +482,7 @@ mod tests {
         answers: VecDeque<(Instant, u32)>,
     }
 
-    impl Path {
+    impl TestPath {
         fn new(ceiling: u32, passes: u32) -> Self {
             let search = PathMtuDiscovery::new(Instant::EPOCH, ceiling, 28);
             Self { search, now: Instant::EPOCH, passes, probes: 0, answers: VecDeque::new() }
@@ -515,7 +515,7 @@ mod tests {
     fn every_path_is_found_from_the_start_and_after_each_change() {
         let sizes = [572, 972, 1212, 1252, 1372, 1392, 1472, 8972, 65_507];
         for (first, second) in sizes.iter().flat_map(|a| sizes.map(|b| (*a, b))) {
-            let mut path = Path::new(65_507, first);
+            let mut path = TestPath::new(65_507, first);
             for passes in [first, second] {
                 path.passes = passes;
                 path.run(30_000);
@@ -529,7 +529,7 @@ mod tests {
     #[test]
     fn a_black_hole_is_left_within_half_a_second() {
         for (from, to) in [(1472, 1000), (1232, 972), (8972, 1472), (1472, 572)] {
-            let mut path = Path::new(from, from);
+            let mut path = TestPath::new(from, from);
             path.run(3000);
             assert_eq!(path.search.size(), from);
             path.passes = to;
@@ -541,7 +541,7 @@ mod tests {
 
     #[test]
     fn a_good_path_gets_one_round_of_probes_and_a_dead_one_few() {
-        let mut path = Path::new(1472, 1472);
+        let mut path = TestPath::new(1472, 1472);
         path.run(60_000);
         assert_eq!((path.search.size(), path.probes), (1472, 0));
         path.passes = 0;
@@ -554,7 +554,7 @@ mod tests {
 
     #[test]
     fn sizes_beyond_the_negotiated_one_are_not_probed() {
-        let mut path = Path::new(1000, 500);
+        let mut path = TestPath::new(1000, 500);
         path.run(60_000);
         assert!((480..=500).contains(&path.search.size()), "{}", path.search.size());
         path.passes = 9000;
@@ -564,7 +564,7 @@ mod tests {
 
     #[test]
     fn a_forged_hint_costs_a_few_probes_and_nothing_else() {
-        let mut path = Path::new(1472, 1472);
+        let mut path = TestPath::new(1472, 1472);
         path.run(3000);
         for _ in 0..100 {
             path.search.on_hint(path.now, 600, &PACE);
@@ -580,7 +580,7 @@ mod tests {
 
     #[test]
     fn a_size_that_this_host_refuses_is_not_sent_again() {
-        let mut path = Path::new(8972, 1472);
+        let mut path = TestPath::new(8972, 1472);
         path.search.on_refused(path.now, 1232, None, &PACE);
         assert_eq!(path.search.size(), 1200);
         path.search.on_refused(path.now, 1200, Some(1028), &PACE);

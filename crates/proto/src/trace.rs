@@ -100,7 +100,7 @@ pub enum TraceEvent {
     /// Sender: it could send nothing for a while, and now it can.
     Waited {
         /// What was missing.
-        cause: Cause,
+        cause: BlockedCause,
         /// For how long.
         time: Duration,
     },
@@ -208,7 +208,7 @@ pub enum Timer {
 
 /// What blocks a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum BlockedCause {
     /// The window is full.
     InFlight,
     /// Everything granted was sent: the receiver must send GO, OK or RESEND.

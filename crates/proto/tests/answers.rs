@@ -9,7 +9,7 @@ use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
-use netblt_proto::wire::sealed::{self, Kind};
+use netblt_proto::wire::sealed::{self, PacketType};
 
 const NOW: Instant = Instant::EPOCH;
 
@@ -53,7 +53,7 @@ fn an_answer_that_others_displaced_is_not_taken_again() {
     end.tell(NOW, b"what is here");
     (0..4).for_each(|_| end.offer(NOW, Buffer::new((1 << 20) + 8192)));
     let open = said(&mut end).remove(0);
-    assert_eq!(sealed::kind_of(&open), Some(Kind::Open));
+    assert_eq!(sealed::kind_of(&open), Some(PacketType::Open));
     let answers = answers(&open, 40);
     let mut sealed_under = BTreeSet::new();
     let mut count = 0;

@@ -17,7 +17,7 @@ use netblt_proto::listener::PassiveListener;
 use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{End, Verdict};
-use netblt_proto::wire::sealed::{self, Kind};
+use netblt_proto::wire::sealed::{self, PacketType};
 
 const BUFFER: u32 = 1 << 12;
 const DELAY: Duration = Duration::from_millis(50);
@@ -312,7 +312,7 @@ impl Lab {
         }
     }
 
-    fn count(&self, kind: Kind) -> u64 {
+    fn count(&self, kind: PacketType) -> u64 {
         self.kinds.get(&(kind as u8)).copied().unwrap_or_default()
     }
 }
@@ -374,7 +374,7 @@ fn a_request_takes_one_round_trip_and_a_hundred_at_once_no_more() {
         lab.finish();
     }
     assert!(lab.asking.iter().all(|asking| asking.took == Some(2 * DELAY)));
-    assert_eq!(lab.count(Kind::Branch), 65, "nothing was lost, and nothing said again");
+    assert_eq!(lab.count(PacketType::Branch), 65, "nothing was lost, and nothing said again");
     assert!(lab.answering.iter().skip(1).all(|of| of.closed), "nothing is left of them");
 }
 
@@ -384,7 +384,7 @@ fn nothing_that_was_recorded_draws_anything() {
     (0..4).for_each(|_| lab.ask(10_000));
     lab.finish();
     let (ends, elsewhere) = (lab.answering.len(), ([203, 0, 113, 9], 9).into());
-    let (open, recorded) = (Kind::Open as u8, lab.seen.clone());
+    let (open, recorded) = (PacketType::Open as u8, lab.seen.clone());
     lab.sent += 1_000_000;
     for bytes in recorded.iter().filter(|bytes| bytes[3] != open) {
         lab.arrive(true, elsewhere, bytes.clone());
@@ -395,7 +395,7 @@ fn nothing_that_was_recorded_draws_anything() {
         }
         // Of an end that has gone nobody knows more than of any.
         while lab.door.poll_transmit(&mut batch).is_some() {
-            assert_eq!(sealed::kind_of(&batch), Some(Kind::Unknown));
+            assert_eq!(sealed::kind_of(&batch), Some(PacketType::Unknown));
             assert!(batch.len() < bytes.len());
             batch.clear();
         }

@@ -12,7 +12,7 @@ use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::listener::PassiveListener;
 use netblt_proto::time::Instant;
-use netblt_proto::wire::sealed::{self, Kind};
+use netblt_proto::wire::sealed::{self, PacketType};
 
 const SERVER: u8 = 99;
 
@@ -108,7 +108,7 @@ fn knock(
     (end, all)
 }
 
-fn kinds(packets: &[Vec<u8>]) -> Vec<Kind> {
+fn kinds(packets: &[Vec<u8>]) -> Vec<PacketType> {
     packets.iter().map(|bytes| sealed::kind_of(bytes).expect("one of ours")).collect()
 }
 
@@ -158,12 +158,12 @@ fn a_door_knows_each_of_those_who_come_in() {
         let mut active = caller(own, SERVER, own);
         let open = sent(&mut active, ms(0)).remove(0);
         let (_, cookie) = knock(&mut door, ms(1), here(), &open);
-        assert_eq!(kinds(&cookie), [Kind::Cookie]);
+        assert_eq!(kinds(&cookie), [PacketType::Cookie]);
         assert!(cookie[0].len() <= open.len());
         give(&mut active, ms(2), there(), &cookie[0]);
         let open = sent(&mut active, ms(2)).remove(0);
         let (_, response) = knock(&mut door, ms(3), here(), &open);
-        assert_eq!(kinds(&response), [Kind::Response]);
+        assert_eq!(kinds(&response), [PacketType::Response]);
         give(&mut active, ms(4), there(), &response[0]);
         let confirm = sent(&mut active, ms(4)).remove(0);
         let end = knock(&mut door, ms(5), here(), &confirm).0.expect("it is open");
@@ -177,7 +177,7 @@ fn a_server_with_another_key_opens_nothing() {
     let open = sent(&mut active, ms(0)).remove(0);
     give(&mut passive, ms(1), here(), &open);
     let hint = sent(&mut passive, ms(1));
-    assert_eq!(kinds(&hint), [Kind::Refused]);
+    assert_eq!(kinds(&hint), [PacketType::Refused]);
     assert!(hint[0].len() <= open.len());
     let CloseReason::NoAnswer { hint: Some(told), .. } = end_of(caller(2, SERVER + 1, 1), &hint)
     else {
@@ -200,7 +200,7 @@ fn a_stranger_is_told_nothing_and_nothing_is_kept_of_him() {
     for open in [&unknown, &forged, &other] {
         give(&mut passive, ms(1), here(), open);
         let answers = sent(&mut passive, ms(1));
-        assert_eq!(kinds(&answers), [Kind::Refused]);
+        assert_eq!(kinds(&answers), [PacketType::Refused]);
         assert!(answers[0].len() <= open.len());
         assert_eq!(passive.connection_ids().count(), 0);
         told.push(answers[0][16..].to_vec());
@@ -209,7 +209,7 @@ fn a_stranger_is_told_nothing_and_nothing_is_kept_of_him() {
     // The same OPENs as they were made are let in, if they may be.
     forged[1190] ^= 1;
     give(&mut passive, ms(2), here(), &forged);
-    assert_eq!(kinds(&sent(&mut passive, ms(2))), [Kind::Response]);
+    assert_eq!(kinds(&sent(&mut passive, ms(2))), [PacketType::Response]);
 }
 
 #[test]
@@ -223,9 +223,10 @@ fn who_is_removed_opens_nothing_more_and_what_is_open_stays() {
     let again = sent(&mut caller(2, SERVER, 9), ms(30)).remove(0);
     give(&mut passive, ms(9000), here(), &again);
     let answers = sent(&mut passive, ms(9000));
-    let refused = answers.iter().filter(|bytes| sealed::kind_of(bytes) == Some(Kind::Refused));
+    let refused =
+        answers.iter().filter(|bytes| sealed::kind_of(bytes) == Some(PacketType::Refused));
     assert_eq!(refused.count(), 1);
-    assert!(!kinds(&answers).contains(&Kind::Response));
+    assert!(!kinds(&answers).contains(&PacketType::Response));
 }
 
 #[test]
@@ -258,7 +259,7 @@ fn a_replayed_opening_opens_nothing() {
     let elsewhere: SocketAddr = ([203, 0, 113, 9], 9).into();
     give(&mut passive, ms(4), elsewhere, &open);
     let answers = sent(&mut passive, ms(4));
-    assert!(!kinds(&answers).contains(&Kind::Response));
+    assert!(!kinds(&answers).contains(&PacketType::Response));
 
     let mut anew = Endpoint::passive(config(Role::Receiver, serving(&[2])), ms(0), [201; 32]);
     let mut bytes = 0;
@@ -289,13 +290,13 @@ fn tickets_and_keys_do_not_open_each_other() {
     for (open, mut passive, words) in cases {
         give(&mut passive, ms(1), here(), open);
         let answers = sent(&mut passive, ms(1));
-        assert_eq!(kinds(&answers), [Kind::Refused]);
+        assert_eq!(kinds(&answers), [PacketType::Refused]);
         let refused = sealed::parse_refused(&answers[0]).expect("a REFUSED");
         assert_eq!((refused.reason, refused.mac), (words.as_bytes(), [0; 16]));
         let mut changed = open.clone();
         changed[0] ^= 1;
         give(&mut passive, ms(2), here(), &changed);
-        assert!(!kinds(&sent(&mut passive, ms(2))).contains(&Kind::Response));
+        assert!(!kinds(&sent(&mut passive, ms(2))).contains(&PacketType::Response));
     }
 }
 
@@ -309,7 +310,7 @@ fn short_openings_by_keys_are_the_same_openings() {
     let mut passive = server(&[2]);
     give(&mut passive, ms(601), here(), &short);
     let answers = sent(&mut passive, ms(601));
-    assert_eq!(kinds(&answers), [Kind::Response]);
+    assert_eq!(kinds(&answers), [PacketType::Response]);
     assert!(answers[0].len() <= short.len());
     give(&mut passive, ms(602), here(), &whole);
     assert_eq!(sent(&mut passive, ms(602)), answers, "and has the same answer");
@@ -328,7 +329,7 @@ fn a_flood_computes_no_more_handshakes_than_it_may() {
         }
         let now = Instant::from_nanos(u64::from(n) * 50_000);
         let (end, answers) = knock(&mut door, now, here(), &forged);
-        assert!(end.is_none() && kinds(&answers) == [Kind::Refused]);
+        assert!(end.is_none() && kinds(&answers) == [PacketType::Refused]);
     }
 
     let identity = Identity::client(key(2), public(SERVER)).expect("a key");
@@ -346,7 +347,7 @@ fn a_flood_computes_no_more_handshakes_than_it_may() {
         let open = sent(&mut active, ms(2000)).remove(0);
         match &knock(&mut door, ms(2000), from, &open).1[..] {
             [] => nothing += 1,
-            answers => responses += usize::from(kinds(answers) == [Kind::Response]),
+            answers => responses += usize::from(kinds(answers) == [PacketType::Response]),
         }
     }
     assert_eq!((responses, nothing), (256 + 8, 920 - 264));
@@ -382,7 +383,7 @@ fn a_server_tells_its_key_to_whoever_asks_unless_it_is_hidden() {
     let mut passive = server(&[]);
     give(&mut passive, ms(1), here(), &who);
     let answers = sent(&mut passive, ms(1));
-    assert_eq!(kinds(&answers), [Kind::Key]);
+    assert_eq!(kinds(&answers), [PacketType::Key]);
     assert!(answers[0].len() < who.len());
     assert_eq!(sealed::parse_key(&answers[0]), Ok(([5; 12], public(SERVER))));
     let (_, answers) = knock(&mut door(&[1], 200), ms(1), here(), &who);

@@ -154,7 +154,7 @@ fn open(mode: Mode, client: &str) -> Vec<u8> {
 
 fn control(messages: impl IntoIterator<Item = (u32, Message)>) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut writer = rfc998::ControlWriter::new(PORTS, 8, 1100, &mut out);
+    let mut writer = rfc998::ControlWriter998::new(PORTS, 8, 1100, &mut out);
     for (seq, message) in messages {
         assert!(writer.push(ControlSeq(seq), &message), "it has room");
     }

@@ -270,7 +270,7 @@ const BURST: Burst = Burst { packets: 2, interval: Duration::from_millis(10) };
 
 fn control(messages: &[(u32, Message)]) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut writer = rfc998::ControlWriter::new(PORTS, 8, 1000, &mut out);
+    let mut writer = rfc998::ControlWriter998::new(PORTS, 8, 1000, &mut out);
     for (seq, message) in messages {
         assert!(writer.push(ControlSeq(*seq), message));
     }

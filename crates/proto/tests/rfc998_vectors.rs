@@ -10,7 +10,7 @@ use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use netblt_proto::wire::packet::{
     Accepted, Burst, DataHeader, Go, IndexRange, Message, Mode, NullAck, Parameters, Resend,
 };
-use netblt_proto::wire::rfc998::{self, ControlWriter, Packet998, Ports, parse};
+use netblt_proto::wire::rfc998::{self, ControlWriter998, Packet998, Ports, parse};
 
 /// The ports of every packet here: 0x0401 is local, 0x0009 foreign.
 const PORTS: Ports = Ports { local: 1025, foreign: 9 };
@@ -35,7 +35,7 @@ fn check(digits: &str, packet: Packet998<'_>, encode: impl FnOnce(&mut Vec<u8>))
 fn check_control(digits: &str, reference: ControlSeq, messages: &[(ControlSeq, Message)]) {
     let expected = hex(digits);
     let mut out = Vec::new();
-    let mut writer = ControlWriter::new(PORTS, 8, expected.len(), &mut out);
+    let mut writer = ControlWriter998::new(PORTS, 8, expected.len(), &mut out);
     for (seq, message) in messages {
         assert!(writer.push(*seq, message));
     }
@@ -274,7 +274,7 @@ fn data_without_checksum() {
     assert_eq!(out, bytes);
     let expected = Packet998::Data { header, data: &data };
     assert_eq!(parse(&bytes, false, ControlSeq(0)), Ok((PORTS, expected)));
-    assert_eq!(parse(&bytes, true, ControlSeq(0)), Err(rfc998::ParseError::DataChecksum));
+    assert_eq!(parse(&bytes, true, ControlSeq(0)), Err(rfc998::ParseError998::DataChecksum));
 }
 
 /// With C, and an odd number of bytes: the pad is summed but not sent.
@@ -471,7 +471,7 @@ fn control_resend_of_an_even_number() {
 fn control_resend_to_the_end_of_the_buffer() {
     let bytes = hex("f7b9 02 09 001c 0401 0009 0000 02 00 0006 00000002 0002 0000 0006 0007");
     let mut out = Vec::new();
-    let mut writer = ControlWriter::new(PORTS, 8, 1200, &mut out);
+    let mut writer = ControlWriter998::new(PORTS, 8, 1200, &mut out);
     assert!(writer.push(ControlSeq(6), &resend(2, &[(6, u32::MAX)])));
     writer.finish();
     assert_eq!(out, bytes);

@@ -42,7 +42,7 @@ fn header() {
                      de ad be ef             ;  4 connection id
                      00 00 01 02 03 04 05 06 ;  8 packet number");
     let header = Header {
-        kind: Kind::Control,
+        kind: PacketType::Control,
         generation: 0,
         connection: 0xdead_beef,
         number: PacketNumber(0x0102_0304_0506),
@@ -50,7 +50,7 @@ fn header() {
     assert_eq!(encode_header(&header)[..], bytes);
     assert_eq!(encode_header(&Header { generation: 5, ..header })[..], bytes);
     assert_eq!(parse_header(&bytes), Ok(header));
-    assert_eq!(kind_of(&bytes), Some(Kind::Control));
+    assert_eq!(kind_of(&bytes), Some(PacketType::Control));
     let reserved = [&[0xff, 0xff], &bytes[2..]].concat();
     assert_eq!(parse_header(&reserved), Ok(header));
     no_prefix_parses(&bytes, parse_header);

@@ -14,7 +14,7 @@ use netblt_proto::wire::packet::{
     Resend,
 };
 use netblt_proto::wire::rfc998::{self, Ports};
-use netblt_proto::wire::sealed::{self, Header, Kind};
+use netblt_proto::wire::sealed::{self, Header, PacketType};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -343,7 +343,7 @@ fn rfc998_is_known_by_its_ip_protocol() {
 }
 
 /// A body as long as the one that is meant, and a tag; nobody can see what is in it.
-fn sealed_packet(kind: Kind, body: usize) -> Vec<u8> {
+fn sealed_packet(kind: PacketType, body: usize) -> Vec<u8> {
     let header = Header { kind, generation: 0, connection: 0xa1b2_c3d4, number: PacketNumber(5) };
     let mut packet = sealed::encode_header(&header).to_vec();
     packet.resize(packet.len() + body, 0xee);
@@ -364,28 +364,28 @@ fn sealed_packets() -> Vec<Vec<u8>> {
     let response = sealed::response_clear(0xa1b2_c3d4, 0x0000_0009, 0x0102_0304);
     let mut open = sealed::build_open(&clear, None, &[0xcc; 100], |_| [0xdd; 16]);
     sealed::set_cookie(&mut open, &[0xaa; 32]);
-    let unknown = sealed::build_unknown(&sealed_packet(Kind::Control, 60));
+    let unknown = sealed::build_unknown(&sealed_packet(PacketType::Control, 60));
     vec![
         open,
         sealed::build_response(&response, &[0xcc; 120]),
-        sealed_packet(Kind::Keepalive, 4),
-        sealed_packet(Kind::Quit, 6),
-        sealed_packet(Kind::QuitAck, 0),
-        sealed_packet(Kind::Abort, 6),
+        sealed_packet(PacketType::Keepalive, 4),
+        sealed_packet(PacketType::Quit, 6),
+        sealed_packet(PacketType::QuitAck, 0),
+        sealed_packet(PacketType::Abort, 6),
         sealed_data(false),
         sealed_data(true),
-        sealed_packet(Kind::NullAck, 24),
-        sealed_packet(Kind::Control, 60),
+        sealed_packet(PacketType::NullAck, 24),
+        sealed_packet(PacketType::Control, 60),
         sealed::build_refused(0xa1b2_c3d4, 0x0102_0304, false, "busy", |_| [0; 16]),
-        sealed_packet(Kind::Done, 0),
+        sealed_packet(PacketType::Done, 0),
         sealed::build_cookie(0xa1b2_c3d4, 0x0102_0304, &[0xaa; 32], |_| [0xdd; 16]),
         unknown.expect("a packet of some length").to_vec(),
-        sealed_packet(Kind::Challenge, 8),
-        sealed_packet(Kind::Answer, 8),
+        sealed_packet(PacketType::Challenge, 8),
+        sealed_packet(PacketType::Answer, 8),
         sealed_repair(),
         sealed::build_who([0xbb; 12]).to_vec(),
         sealed::build_key([0xbb; 12], &PublicKey([0xee; 32])).to_vec(),
-        sealed_packet(Kind::Branch, 60),
+        sealed_packet(PacketType::Branch, 60),
     ]
 }
 

@@ -30,7 +30,7 @@ use netblt::{Cancel, Destination, Identity, Observer, Options, Rendezvous};
 use netblt_proto::config::Role;
 use netblt_proto::units::{BufferNumber, PacketNumber};
 use netblt_proto::wire::packet::{Accepted, Burst, Go, Have, IndexRange, Message, Report, Resend};
-use netblt_proto::wire::sealed::{ControlWriter, Kind};
+use netblt_proto::wire::sealed::{ControlWriter, PacketType};
 
 use rogue::{Failed, Rogue, Target, plain};
 
@@ -250,7 +250,7 @@ fn lie_as_receiver(task: &Task) -> Result<(), Failed> {
     };
     let mut body = Vec::new();
     ControlWriter::new(&mut body, true, 1200).push_report(&report);
-    rogue.say(Kind::Control, &body);
+    rogue.say(PacketType::Control, &body);
     let all = Accepted {
         first: BufferNumber(1),
         count: u32::MAX,
@@ -285,7 +285,7 @@ fn lie_as_sender(task: &Task, promise: &str) -> Result<(), Failed> {
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let number = answer.split("put ").nth(1).and_then(|rest| rest.split([' ', '\0']).next());
     let number = number.ok_or("no number")?;
-    asking.say(Kind::Quit, b"");
+    asking.say(PacketType::Quit, b"");
     let client = format!("{SEND}{promise} put={number}");
     let mut rogue = Rogue::open(&task.target, &plain(Role::Sender, &client))?;
     let data = vec![0x5a; rogue.packet_bytes as usize];
@@ -311,7 +311,7 @@ fn lists(task: &Task) {
                     };
                     rogue.ask(LIST, (directory, ""));
                     rogue.go(1, 8);
-                    rogue.say(Kind::Quit, b"");
+                    rogue.say(PacketType::Quit, b"");
                     task.count();
                 }
             });
@@ -332,7 +332,7 @@ fn leaves(task: &Task) {
                     rogue.first_data();
                     // Without a word its place is taken for as long as the server waits for it.
                     if !task.done.fetch_add(1, Ordering::Relaxed).is_multiple_of(50) {
-                        rogue.say(Kind::Quit, b"");
+                        rogue.say(PacketType::Quit, b"");
                     }
                 }
             });

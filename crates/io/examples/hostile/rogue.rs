@@ -14,7 +14,7 @@ use netblt_proto::wire::packet::{
     Burst, DataHeader, Go, Have, Keepalive, Message, Mode, Parameters,
 };
 use netblt_proto::wire::sealed::{
-    self, ControlWriter, DATA_HEADER_BYTES, HandshakePayload, Header, Kind,
+    self, ControlWriter, DATA_HEADER_BYTES, HandshakePayload, Header, PacketType,
 };
 
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
@@ -100,12 +100,12 @@ impl Rogue {
         let mut body = Vec::new();
         let wanted = Keepalive { answer_wanted: true, ..Keepalive::default() };
         sealed::encode_keepalive(wanted, &mut body);
-        rogue.say(Kind::Keepalive, &body);
+        rogue.say(PacketType::Keepalive, &body);
         Ok(rogue)
     }
 
     /// A packet under the transport keys.
-    pub(crate) fn say(&mut self, kind: Kind, body: &[u8]) {
+    pub(crate) fn say(&mut self, kind: PacketType, body: &[u8]) {
         let number = self.sealing.next_number();
         let header = Header { kind, generation: 0, connection: self.to, number };
         self.put(number, &sealed::encode_header(&header), body);
@@ -143,7 +143,7 @@ impl Rogue {
                 self.seq = self.seq.wrapping_add(1);
             }
         }
-        self.say(Kind::Control, &body);
+        self.say(PacketType::Control, &body);
     }
 
     /// Asks: the text of `docs/protocol.md §8.8`, and that it has nothing.
@@ -176,8 +176,10 @@ impl Rogue {
     /// Takes what has come; whether the server has ended the connection, or knows it no more.
     pub(crate) fn is_over(&self) -> bool {
         while let Some(datagram) = self.hear(Duration::ZERO) {
-            if matches!(sealed::kind_of(&datagram), Some(Kind::Quit | Kind::Abort | Kind::Unknown))
-            {
+            if matches!(
+                sealed::kind_of(&datagram),
+                Some(PacketType::Quit | PacketType::Abort | PacketType::Unknown)
+            ) {
                 return true;
             }
         }
@@ -207,14 +209,14 @@ fn respond(socket: &UdpSocket, open: &mut [u8]) -> Result<Vec<u8>, Failed> {
         socket.send(open)?;
         let Ok(len) = socket.recv(&mut answer) else { continue };
         match sealed::kind_of(&answer[..len]) {
-            Some(Kind::Response) => {
+            Some(PacketType::Response) => {
                 answer.truncate(len);
                 return Ok(answer);
             }
-            Some(Kind::Cookie) => {
+            Some(PacketType::Cookie) => {
                 sealed::set_cookie(open, &sealed::parse_cookie(&answer[..len])?.cookie);
             }
-            Some(Kind::Refused) => return Err("refused".into()),
+            Some(PacketType::Refused) => return Err("refused".into()),
             _ => {}
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use netblt_proto::api::RecvMeta;
 use netblt_proto::config::{Identity, Role, Secret, StaticKey, Wire};
-use netblt_proto::wire::sealed::Kind;
+use netblt_proto::wire::sealed::PacketType;
 
 use super::*;
 
@@ -292,7 +292,7 @@ fn an_id_leads_to_its_end_and_to_no_other_address() {
         let Some((_, transmit)) = listener.poll_transmit(now, &mut batch) else { break };
         sent.push((transmit.to, batch[3]));
     }
-    let (quit_ack, challenge) = (Kind::QuitAck as u8, Kind::Challenge as u8);
+    let (quit_ack, challenge) = (PacketType::QuitAck as u8, PacketType::Challenge as u8);
     assert!(sent.contains(&(address(10), quit_ack)), "{sent:?}");
     assert!(sent.iter().all(|(to, kind)| *to == address(10) || *kind == challenge), "{sent:?}");
     listener.forget(key);

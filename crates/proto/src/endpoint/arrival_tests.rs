@@ -21,7 +21,7 @@ const DELAY: Duration = Duration::from_millis(3);
 
 /// What becomes of a packet on its way to the receivers.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+enum PacketFate {
     Arrives,
     /// Delayed by this much.
     Late(u8),
@@ -33,14 +33,14 @@ enum Fate {
     Elsewhere,
 }
 
-fn fate() -> impl Strategy<Value = Fate> {
+fn fate() -> impl Strategy<Value = PacketFate> {
     prop_oneof![
-        60 => Just(Fate::Arrives),
-        3 => (0..20_u8).prop_map(Fate::Late),
-        3 => Just(Fate::Twice),
-        3 => Just(Fate::Lost),
-        3 => any::<u16>().prop_map(Fate::Broken),
-        1 => Just(Fate::Elsewhere),
+        60 => Just(PacketFate::Arrives),
+        3 => (0..20_u8).prop_map(PacketFate::Late),
+        3 => Just(PacketFate::Twice),
+        3 => Just(PacketFate::Lost),
+        3 => any::<u16>().prop_map(PacketFate::Broken),
+        1 => Just(PacketFate::Elsewhere),
     ]
 }
 
@@ -48,21 +48,21 @@ fn address(last: u8) -> SocketAddr {
     ([192, 0, 2, last], 9).into()
 }
 
-struct World {
+struct TwoReceivers {
     now: Instant,
     sender: Endpoint,
     /// One that predicts, and one that never does.
     receivers: [Endpoint; 2],
     /// To the receivers if so.
     flying: VecDeque<(Instant, bool, SocketAddr, Vec<u8>)>,
-    fates: Vec<Fate>,
+    fates: Vec<PacketFate>,
     sent: usize,
     predicted: u64,
     filled: u64,
 }
 
-impl World {
-    fn new(fates: Vec<Fate>) -> Self {
+impl TwoReceivers {
+    fn new(fates: Vec<PacketFate>) -> Self {
         let config = |role| Config {
             secret: Some(Secret([7; 32])),
             buffer_bytes: BUFFER_BYTES as u32,
@@ -123,20 +123,20 @@ impl World {
             let (mut at, mut from) = (self.now + DELAY, address(1));
             let fate = match packet.len() {
                 // The handshake is not under test.
-                ..1200 => Fate::Arrives,
+                ..1200 => PacketFate::Arrives,
                 _ => self.fates[self.sent % self.fates.len()],
             };
             self.sent += 1;
             match fate {
-                Fate::Arrives => {}
-                Fate::Late(by) => at += Duration::from_micros(u64::from(by) * 400),
-                Fate::Twice => self.flying.push_back((at, true, from, packet.clone())),
-                Fate::Lost => continue,
-                Fate::Broken(bit) => {
+                PacketFate::Arrives => {}
+                PacketFate::Late(by) => at += Duration::from_micros(u64::from(by) * 400),
+                PacketFate::Twice => self.flying.push_back((at, true, from, packet.clone())),
+                PacketFate::Lost => continue,
+                PacketFate::Broken(bit) => {
                     let bit = usize::from(bit) % (packet.len() * 8);
                     packet[bit / 8] ^= 1 << (bit % 8);
                 }
-                Fate::Elsewhere => from = address(3),
+                PacketFate::Elsewhere => from = address(3),
             }
             self.flying.push_back((at, true, from, packet));
         }
@@ -213,8 +213,8 @@ impl World {
 }
 
 /// Runs until every buffer is complete. Returns the number of predicted packets, and of all.
-fn run(fates: Vec<Fate>) -> (u64, u64) {
-    let mut world = World::new(fates);
+fn run(fates: Vec<PacketFate>) -> (u64, u64) {
+    let mut world = TwoReceivers::new(fates);
     for _ in 0..20_000 {
         if world.filled == 2 * BUFFERS || !world.step() {
             break;
@@ -226,7 +226,7 @@ fn run(fates: Vec<Fate>) -> (u64, u64) {
 
 #[test]
 fn most_packets_of_a_clean_path_are_predicted() {
-    let (predicted, all) = run(vec![Fate::Arrives]);
+    let (predicted, all) = run(vec![PacketFate::Arrives]);
     assert!(predicted * 10 > all * 8, "{predicted} of {all}");
 }
 
@@ -234,7 +234,7 @@ fn most_packets_of_a_clean_path_are_predicted() {
 /// generation then end where the old first pass stopped, and the packet after them begins a burst.
 #[test]
 fn a_predicted_packet_never_begins_a_burst() {
-    run(vec![Fate::Broken(48128)]);
+    run(vec![PacketFate::Broken(48128)]);
 }
 
 proptest! {

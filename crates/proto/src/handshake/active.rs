@@ -16,7 +16,7 @@ use crate::time::{Instant, earliest};
 use crate::units::PacketNumber;
 use crate::wire::packet::Parameters;
 use crate::wire::rfc998::{self, Packet998, Ports};
-use crate::wire::sealed::{self, HEADER_BYTES, Kind};
+use crate::wire::sealed::{self, HEADER_BYTES, PacketType};
 
 /// Schedule of OPEN on each wire: first interval, longest interval, number (§2.1, §4.1). With half
 /// of all packets lost in each direction one OPEN in four is answered: ten would all fail once in
@@ -204,9 +204,9 @@ impl Active {
         }
         // An authentic packet may come from another address: a passive end may move too.
         let authentic = match sealed::kind_of(bytes) {
-            Some(Kind::Response) => self.handle_response((now, still), bytes, words),
-            Some(Kind::Cookie) => self.handle_cookie(now, bytes),
-            Some(Kind::Refused) => self.handle_refused(now, bytes, called),
+            Some(PacketType::Response) => self.handle_response((now, still), bytes, words),
+            Some(PacketType::Cookie) => self.handle_cookie(now, bytes),
+            Some(PacketType::Refused) => self.handle_refused(now, bytes, called),
             Some(kind) if !kind.is_handshake() => return self.handle_first(route, bytes),
             _ => false,
         };

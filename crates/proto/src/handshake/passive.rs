@@ -25,7 +25,7 @@ use crate::time::Instant;
 use crate::units::ControlSeq;
 use crate::wire::packet::{Parameters, RateLimit};
 use crate::wire::rfc998::{self, Packet998};
-use crate::wire::sealed::{self, HandshakePayload, Kind, OPEN_BYTES, OpenFrame};
+use crate::wire::sealed::{self, HandshakePayload, OPEN_BYTES, OpenFrame, PacketType};
 
 /// Bounds of half-open connections, of an end with one peer and of a listener: their number, and
 /// the number from which an OPEN needs a cookie.
@@ -133,13 +133,13 @@ impl Passive {
         }
         let whole = sealed::widen_open(bytes);
         let answer = match bytes.get(2..4) {
-            Some([sealed::VERSION, kind]) if *kind == Kind::Open as u8 => {
+            Some([sealed::VERSION, kind]) if *kind == PacketType::Open as u8 => {
                 let came = (route, bytes.len());
                 let open = whole.as_deref().unwrap_or(bytes);
                 let response = self.handle_open(now, came, open, (config, words), current);
                 return response.unwrap_or(ResponderAction::Nothing);
             }
-            Some([sealed::VERSION, kind]) if *kind == Kind::Who as u8 => {
+            Some([sealed::VERSION, kind]) if *kind == PacketType::Who as u8 => {
                 answer_key_query(config, bytes)
             }
             Some([sealed::VERSION, _]) => {
@@ -402,7 +402,7 @@ impl Passive {
         config: &Config,
         half_open: bool,
     ) -> ResponderAction<'a> {
-        if let Some(Kind::Open) = sealed::kind_of(bytes) {
+        if let Some(PacketType::Open) = sealed::kind_of(bytes) {
             let Ok(frame) = sealed::parse_open(bytes) else { return ResponderAction::Nothing };
             return ResponderAction::Reply(hint(
                 &frame,

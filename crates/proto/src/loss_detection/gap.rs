@@ -359,8 +359,8 @@ mod tests {
     }
 
     /// All of a range is missing.
-    struct All;
-    impl MissingRanges for All {
+    struct WholeRange;
+    impl MissingRanges for WholeRange {
         fn holes(&self, _: BufferNumber, range: IndexRange, each: &mut dyn FnMut(IndexRange)) {
             each(range);
         }
@@ -391,7 +391,7 @@ mod tests {
             let mut asks = Vec::new();
             while asks.is_empty() {
                 let now = gaps.next_poll().unwrap();
-                gaps.poll(now, &All, &timing, &mut asks);
+                gaps.poll(now, &WholeRange, &timing, &mut asks);
                 if let Some(ask) = asks.first() {
                     return (now, ask.range);
                 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::buffer::{Buffer, Geometry};
 use crate::fec::FecBlock;
-use crate::receiver::states::{BufferState, BufferStep};
+use crate::receiver::states::{ReceivingState, ReceivingStep};
 use crate::units::{ControlSeq, PacketIndex};
 use crate::wire::packet::{IndexRange, RepairHeader};
 
@@ -21,7 +21,7 @@ pub(crate) struct Assembly {
     former: Option<(Geometry, u8)>,
     /// A packet or a repair packet of this generation came, so the sender uses it.
     generation_fixed: bool,
-    state: BufferState,
+    state: ReceivingState,
     /// The newest GO or RESEND for it.
     last_request: ControlSeq,
     /// One bit per packet.
@@ -79,7 +79,7 @@ impl Assembly {
             renewals: generation,
             former: None,
             generation_fixed: false,
-            state: BufferState::AckWait,
+            state: ReceivingState::AckWait,
             last_request: ControlSeq::default(),
             have: vec![0; words],
             received: 0,
@@ -192,19 +192,19 @@ impl Assembly {
     /// A GO or RESEND for it went into the FIFO under `seq`.
     pub(crate) fn asked(&mut self, seq: ControlSeq) {
         self.last_request = seq;
-        self.state = self.state.after(BufferStep::Asked, self.has_begun());
+        self.state = self.state.after(ReceivingStep::Asked, self.has_begun());
     }
 
     /// The sender has the message `seq`, which was about this buffer.
     pub(crate) fn acknowledged(&mut self, seq: ControlSeq) {
         if seq == self.last_request {
-            self.state = self.state.after(BufferStep::Acknowledged, self.has_begun());
+            self.state = self.state.after(ReceivingStep::Acknowledged, self.has_begun());
         }
     }
 
     /// Its state.
     #[cfg(test)]
-    pub(crate) fn state(&self) -> BufferState {
+    pub(crate) fn state(&self) -> ReceivingState {
         self.state
     }
 
@@ -221,7 +221,7 @@ impl Assembly {
             self.len = index.0 as usize * self.geometry.packet_bytes as usize + len;
         }
         let full = self.total == Some(self.received);
-        let step = if full { BufferStep::Filled } else { BufferStep::Arrived };
+        let step = if full { ReceivingStep::Filled } else { ReceivingStep::Arrived };
         self.state = self.state.after(step, true);
     }
 
@@ -282,7 +282,7 @@ impl Assembly {
         (self.received, self.top) = (block.packets(), block.packets());
         self.total = Some(block.packets());
         self.len = block.image_bytes() as usize;
-        self.state = self.state.after(BufferStep::Filled, true);
+        self.state = self.state.after(ReceivingStep::Filled, true);
         Some((packets, bytes))
     }
 
@@ -292,7 +292,7 @@ impl Assembly {
 
     /// Whether every packet is here.
     pub(crate) fn is_complete(&self) -> bool {
-        self.state == BufferState::Received
+        self.state == ReceivingState::Received
     }
 
     /// Whether any packet is here.

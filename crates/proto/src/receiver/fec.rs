@@ -91,7 +91,7 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::receiver::test_fixture::{BUFFER, Bench, PACKET, bench, image};
+    use crate::receiver::test_fixture::{BUFFER, PACKET, ReceiverFixture, bench, image};
 
     /// The fault, a change of the header that causes it, and the length of the symbol.
     type Case = (&'static str, fn(&mut RepairHeader), usize);
@@ -105,7 +105,7 @@ mod tests {
                 let lost = |n: u32| n % 100 == 7 || n == 0 || last && n + 1 == packets;
                 let holes = (0..packets).filter(|n| lost(*n)).count() as u32;
                 let repairs: Vec<u32> = (3..3 + holes).collect();
-                let data = |bench: &mut Bench| {
+                let data = |bench: &mut ReceiverFixture| {
                     for n in (0..packets).filter(|n| !lost(*n)) {
                         assert_eq!(bench.data(n), PacketOutcome::Authentic);
                     }

@@ -28,9 +28,10 @@ use header_prediction::HeaderPrediction;
 use pmtud::ReceiverPmtud;
 use resend_requests::NOT_RANGES;
 use runtime_control::ReceiverSettings;
+use states::PhaseStep;
+pub(crate) use states::ReceiverPhase;
 #[cfg(test)]
-pub(crate) use states::{BufferState, Phase as ReceiverPhase};
-use states::{Phase, Step};
+pub(crate) use states::ReceivingState;
 
 use crate::api::{Event, RecvMeta};
 use crate::buffer::Buffer;
@@ -92,7 +93,7 @@ pub(crate) struct Receiver {
     /// The number of the last buffer of the transfer, once known.
     last: Option<BufferNumber>,
     end: Option<End>,
-    phase: Phase,
+    phase: ReceiverPhase,
     /// Unacknowledged GOs and RESENDs with their buffers, in order.
     unacked_requests: VecDeque<(ControlSeq, BufferNumber)>,
     /// A control packet must leave now, whatever the report interval.
@@ -164,7 +165,7 @@ impl Receiver {
             sender_burst: negotiated.burst,
             last: None,
             end: None,
-            phase: Phase::Receiving,
+            phase: ReceiverPhase::Receiving,
             unacked_requests: VecDeque::new(),
             send_now: false,
             last_control: None,
@@ -262,7 +263,7 @@ impl Receiver {
 
     /// The client's verdict: DONE goes into the FIFO.
     pub(crate) fn set_verdict(&mut self, mut verdict: Verdict) {
-        if self.negotiated.profile.verdict && self.phase.take(Step::Verdict) {
+        if self.negotiated.profile.verdict && self.phase.take(PhaseStep::Verdict) {
             let room = self.message_limit().saturating_sub(NOT_RANGES);
             verdict.reason.truncate(verdict.reason.floor_char_boundary(room));
             self.fifo.push(Message::Done(verdict));
@@ -273,9 +274,9 @@ impl Receiver {
     /// given, or, on a wire without one, everything has arrived.
     pub(crate) fn is_settled(&self) -> bool {
         match self.phase {
-            Phase::Receiving => false,
-            Phase::Complete => !self.negotiated.profile.verdict,
-            Phase::Decided | Phase::Finished => true,
+            ReceiverPhase::Receiving => false,
+            ReceiverPhase::Complete => !self.negotiated.profile.verdict,
+            ReceiverPhase::Decided | ReceiverPhase::Finished => true,
         }
     }
 
@@ -286,7 +287,7 @@ impl Receiver {
 
     /// Whether the peer acknowledged every message.
     pub(crate) fn is_finished(&self) -> bool {
-        self.phase == Phase::Finished
+        self.phase == ReceiverPhase::Finished
     }
 
     /// Hands every buffer back.
@@ -356,7 +357,7 @@ impl Receiver {
     fn check_complete(&mut self) {
         let Some(last) = self.last else { return };
         let all_here = self.next_grant > last && self.assemblies.is_empty();
-        if all_here && self.phase.take(Step::AllHere) {
+        if all_here && self.phase.take(PhaseStep::AllHere) {
             self.events.push_back(Event::Complete(self.end));
         }
     }
@@ -443,7 +444,7 @@ impl Receiver {
             false => self.fifo.is_empty(),
         };
         if all_acked {
-            self.phase.take(Step::AllAcked);
+            self.phase.take(PhaseStep::AllAcked);
         }
     }
 
@@ -635,16 +636,16 @@ impl Receiver {
 
     /// Its phase, for tables.
     #[cfg(test)]
-    pub(crate) fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> ReceiverPhase {
         self.phase
     }
 
     /// The state of `buffer`, for tables; `None` if it was not granted.
     #[cfg(test)]
-    pub(crate) fn buffer_state(&self, buffer: BufferNumber) -> Option<BufferState> {
+    pub(crate) fn buffer_state(&self, buffer: BufferNumber) -> Option<ReceivingState> {
         match self.assemblies.get(&buffer) {
             Some(assembly) => Some(assembly.state()),
-            None => (buffer < self.next_grant).then_some(BufferState::Received),
+            None => (buffer < self.next_grant).then_some(ReceivingState::Received),
         }
     }
 }

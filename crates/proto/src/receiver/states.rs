@@ -2,7 +2,7 @@
 
 /// The phases of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum ReceiverPhase {
     /// Buffers are missing.
     Receiving,
     /// Every buffer up to the last was handed out.
@@ -13,9 +13,9 @@ pub(crate) enum Phase {
     Finished,
 }
 
-/// The events of a [`Phase`].
+/// The events of a [`ReceiverPhase`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum PhaseStep {
     /// Every buffer up to the last is complete.
     AllHere,
     /// The client's verdict.
@@ -24,14 +24,14 @@ pub(crate) enum Step {
     AllAcked,
 }
 
-impl Phase {
+impl ReceiverPhase {
     /// Takes `step`. False, without a change, where it has no meaning.
-    pub(crate) fn take(&mut self, step: Step) -> bool {
+    pub(crate) fn take(&mut self, step: PhaseStep) -> bool {
         let next = match (*self, step) {
-            (Self::Receiving, Step::AllHere) => Self::Complete,
-            (Self::Complete, Step::Verdict) => Self::Decided,
+            (Self::Receiving, PhaseStep::AllHere) => Self::Complete,
+            (Self::Complete, PhaseStep::Verdict) => Self::Decided,
             // Without a verdict (`rfc998`), the last OK is the last message.
-            (Self::Complete | Self::Decided, Step::AllAcked) => Self::Finished,
+            (Self::Complete | Self::Decided, PhaseStep::AllAcked) => Self::Finished,
             _ => return false,
         };
         *self = next;
@@ -41,7 +41,7 @@ impl Phase {
 
 /// RFC 998 §5.2.2's states of a receiving buffer, from its GO until it is handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BufferState {
+pub(crate) enum ReceivingState {
     /// A GO or RESEND for it is unacknowledged.
     AckWait,
     /// Acknowledged, no packet yet.
@@ -52,9 +52,9 @@ pub(crate) enum BufferState {
     Received,
 }
 
-/// The events of a [`BufferState`].
+/// The events of a [`ReceivingState`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BufferStep {
+pub(crate) enum ReceivingStep {
     /// A RESEND was put into the FIFO.
     Asked,
     /// The newest message for it was acknowledged.
@@ -65,18 +65,18 @@ pub(crate) enum BufferStep {
     Filled,
 }
 
-impl BufferState {
+impl ReceivingState {
     /// The state after `step`; `begun`: some packet has arrived.
     #[must_use]
-    pub(crate) fn after(self, step: BufferStep, begun: bool) -> Self {
+    pub(crate) fn after(self, step: ReceivingStep, begun: bool) -> Self {
         match (self, step) {
-            (Self::Received, _) | (_, BufferStep::Filled) => Self::Received,
-            (_, BufferStep::Asked) => Self::AckWait,
-            (Self::AckWait, BufferStep::Acknowledged) if begun => Self::Receiving,
-            (Self::AckWait, BufferStep::Acknowledged) => Self::Acked,
-            (Self::Acked, BufferStep::Arrived) => Self::Receiving,
+            (Self::Received, _) | (_, ReceivingStep::Filled) => Self::Received,
+            (_, ReceivingStep::Asked) => Self::AckWait,
+            (Self::AckWait, ReceivingStep::Acknowledged) if begun => Self::Receiving,
+            (Self::AckWait, ReceivingStep::Acknowledged) => Self::Acked,
+            (Self::Acked, ReceivingStep::Arrived) => Self::Receiving,
             // The acknowledgement may have been lost: a packet carries it too, and came first.
-            (state, BufferStep::Acknowledged | BufferStep::Arrived) => state,
+            (state, ReceivingStep::Acknowledged | ReceivingStep::Arrived) => state,
         }
     }
 }
@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn every_phase_against_every_step() {
-        use Phase::{Complete, Decided, Finished, Receiving};
-        let steps = [Step::AllHere, Step::Verdict, Step::AllAcked];
+        use ReceiverPhase::{Complete, Decided, Finished, Receiving};
+        let steps = [PhaseStep::AllHere, PhaseStep::Verdict, PhaseStep::AllAcked];
         for (phase, after) in [
             (Receiving, [Some(Complete), None, None]),
             (Complete, [None, Some(Decided), Some(Finished)]),
@@ -105,8 +105,8 @@ mod tests {
 
     #[test]
     fn every_state_of_a_buffer_against_every_step() {
-        use BufferState::{AckWait, Acked, Received, Receiving};
-        use BufferStep::{Acknowledged, Arrived, Asked, Filled};
+        use ReceivingState::{AckWait, Acked, Received, Receiving};
+        use ReceivingStep::{Acknowledged, Arrived, Asked, Filled};
         let steps = [Asked, Acknowledged, Arrived, Filled];
         for (state, begun, after) in [
             (AckWait, false, [AckWait, Acked, AckWait, Received]),

@@ -28,7 +28,7 @@ pub(super) fn image() -> Vec<u8> {
     (0..BUFFER - 55).map(|n| (n * 7 % 251) as u8).collect()
 }
 
-pub(super) struct Bench {
+pub(super) struct ReceiverFixture {
     pub(super) receiver: Receiver,
     own: Codec,
     pub(super) peer: Codec,
@@ -37,7 +37,7 @@ pub(super) struct Bench {
 }
 
 /// A receiver with `buffers` granted, the first of which is `image`.
-pub(super) fn bench(buffers: u32) -> Bench {
+pub(super) fn bench(buffers: u32) -> ReceiverFixture {
     let geometry = Geometry { buffer_bytes: BUFFER, packet_bytes: PACKET };
     let rtt = Some(Duration::from_millis(40));
     let negotiated = Negotiated {
@@ -63,10 +63,10 @@ pub(super) fn bench(buffers: u32) -> Bench {
     let peer = Codec::sealed(2, 1, Cipher::Aes256Gcm, b, a);
     let block = FecBlock::new(geometry, image().len() as u32).unwrap();
     let symbols = block.encode(&image(), 0..block.width()).unwrap();
-    Bench { receiver, own, peer, block, symbols }
+    ReceiverFixture { receiver, own, peer, block, symbols }
 }
 
-impl Bench {
+impl ReceiverFixture {
     pub(super) fn header(&self, buffer: u64, index: u32) -> RepairHeader {
         let image_bytes = self.block.image_bytes();
         let (number, buffer) = (PacketNumber(0), BufferNumber(buffer));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Sender;
 use crate::stats::BlockedTime;
 use crate::time::Instant;
-use crate::trace::{Cause, TraceEvent};
+use crate::trace::{BlockedCause, TraceEvent};
 
 /// A shorter block has no effect.
 const MIN_BLOCK: Duration = Duration::from_millis(1);
@@ -49,10 +49,10 @@ impl Sender {
             // The pacer blocks between any two bursts.
             let cause = match why {
                 Blocked::Pacing => return,
-                Blocked::InFlight => Cause::InFlight,
-                Blocked::Permission => Cause::Permission,
-                Blocked::Source => Cause::Source,
-                Blocked::Paused => Cause::Paused,
+                Blocked::InFlight => BlockedCause::InFlight,
+                Blocked::Permission => BlockedCause::Permission,
+                Blocked::Source => BlockedCause::Source,
+                Blocked::Paused => BlockedCause::Paused,
             };
             self.trace.note(now, || TraceEvent::Waited { cause, time });
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Phase, Sender};
+use super::{Sender, SenderPhase};
 use crate::rate::Sample;
 use crate::time::Instant;
 
@@ -95,7 +95,7 @@ impl Sender {
         let after = self.schedule.ways().all_lost_after?;
         let waits = self.schedule.has_supplied() && !self.schedule.may_be_due();
         let since = self.feedback.reported.max(self.sampler.last_sent()?);
-        (waits && self.phase == Phase::Sending && !self.is_fully_paused())
+        (waits && self.phase == SenderPhase::Sending && !self.is_fully_paused())
             .then(|| since + after.max(self.rtt.assumed() * 2))
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::outgoing_buffer::DataPacket;
 use super::packet::{OutgoingPacket, PacketBody};
 use super::schedule::Schedule;
-use super::{Phase, Sender};
+use super::{Sender, SenderPhase};
 use crate::fec::{FecBlock, FecPolicy};
 use crate::time::{Instant, nanos};
 use crate::trace::TraceEvent;
@@ -304,7 +304,7 @@ impl Sender {
     }
 
     fn may_repair(&self) -> bool {
-        let auto = self.negotiated.repair == FecPolicy::Auto && self.phase == Phase::Sending;
+        let auto = self.negotiated.repair == FecPolicy::Auto && self.phase == SenderPhase::Sending;
         auto && !self.is_fully_paused()
     }
 

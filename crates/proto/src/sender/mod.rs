@@ -45,7 +45,7 @@ use reverse_path_queue::ReversePathQueue;
 use runtime_control::Pause;
 use schedule::Schedule;
 use skipped_numbers::SkippedNumbers;
-use states::Phase;
+use states::SenderPhase;
 
 use crate::api::Event;
 use crate::buffer::Buffer;
@@ -102,7 +102,7 @@ pub(crate) struct Sender {
     delivery_rate: Option<Rate>,
     /// Coins that the receiver guessed right or wrong.
     coin_evidence: CoinEvidence,
-    phase: Phase,
+    phase: SenderPhase,
     blocked: Option<(Blocked, Instant)>,
     pub(crate) events: VecDeque<Event>,
     first_pass: SteadyState,
@@ -155,7 +155,7 @@ impl Sender {
             recent_rates: RecentRates::default(),
             delivery_rate: None,
             coin_evidence: CoinEvidence::default(),
-            phase: Phase::Sending,
+            phase: SenderPhase::Sending,
             blocked: None,
             events: VecDeque::new(),
             first_pass: SteadyState::default(),
@@ -201,7 +201,7 @@ impl Sender {
     /// Sets what limits the transfer so far. After the verdict it does not change, so that both
     /// ends have the same.
     pub(crate) fn set_limit_cause(&mut self, limit: u8) {
-        if self.phase == Phase::Sending {
+        if self.phase == SenderPhase::Sending {
             self.stats.limit = limit;
         }
     }
@@ -229,12 +229,12 @@ impl Sender {
 
     /// Whether everything is acknowledged.
     pub(crate) fn is_finished(&self) -> bool {
-        self.phase == Phase::Finished
+        self.phase == SenderPhase::Finished
     }
 
     /// Whether the receiver's verdict (on `rfc998` its last OK) has arrived.
     pub(crate) fn is_settled(&self) -> bool {
-        self.phase != Phase::Sending
+        self.phase != SenderPhase::Sending
     }
 
     /// Hands every buffer back.
@@ -369,7 +369,7 @@ impl Sender {
         codec: &mut Codec,
         out: &mut Vec<u8>,
     ) -> Option<usize> {
-        if self.phase == Phase::Finished {
+        if self.phase == SenderPhase::Finished {
             return None;
         }
         self.plan_repairs(now);
@@ -381,7 +381,7 @@ impl Sender {
             self.put_null_ack(now, codec, out);
             return Some(out.len() - before);
         }
-        if self.phase != Phase::Sending {
+        if self.phase != SenderPhase::Sending {
             return None;
         }
         if let Some(probe) = self.put_probe(now, codec, out) {
@@ -595,27 +595,27 @@ impl Sender {
     /// When something is due.
     pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
         let dally = match self.phase {
-            Phase::Dallying(until) => Some(until),
-            Phase::Sending => None,
-            Phase::Finished => return None,
+            SenderPhase::Dallying(until) => Some(until),
+            SenderPhase::Sending => None,
+            SenderPhase::Finished => return None,
         };
         let waits = self.waits_for_size() || self.schedule.waits_for_room();
         let has_data = self.schedule.may_be_due() && !waits && !self.is_fully_paused();
-        let data = (has_data && self.phase == Phase::Sending).then(|| {
+        let data = (has_data && self.phase == SenderPhase::Sending).then(|| {
             let pacing = self.pacing();
             if self.breaker_open(now) {
                 return Some(self.feedback.probe_due);
             }
             (self.room(&pacing) > 0).then(|| self.pacer.next(now, &pacing))
         });
-        let size = self.size_due(now).filter(|_| self.phase == Phase::Sending);
+        let size = self.size_due(now).filter(|_| self.phase == SenderPhase::Sending);
         let laws = earliest([self.rate_due(), self.all_lost_at(), self.copies_land_at()]);
         earliest([dally, data.flatten(), self.null_ack_at(now), self.silence_due(), laws, size])
     }
 
     /// When the rate law's own timer is due; it stops when nothing is left to send.
     fn rate_due(&self) -> Option<Instant> {
-        let goes_on = self.phase == Phase::Sending && !self.is_fully_paused();
+        let goes_on = self.phase == SenderPhase::Sending && !self.is_fully_paused();
         self.rate.next_timeout().filter(|_| goes_on)
     }
 

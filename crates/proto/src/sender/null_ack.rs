@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::control_window::ControlWindow;
-use super::{Phase, Sender};
+use super::{Sender, SenderPhase};
 use crate::codec::Codec;
 use crate::time::{Instant, earliest};
 use crate::units::{BufferNumber, PacketNumber};
@@ -144,7 +144,7 @@ impl Sender {
     pub(super) fn announce_drained(&mut self, now: Instant) {
         let supplied = self.schedule.next_supply() > BufferNumber::FIRST;
         let sent = supplied && self.schedule.outstanding() > 0;
-        if self.acks.drained.is_none() && sent && self.phase == Phase::Sending {
+        if self.acks.drained.is_none() && sent && self.phase == SenderPhase::Sending {
             self.acks.drained =
                 self.negotiated.profile.drained_repeats.map(|repeats| (now, repeats + 1));
         }
@@ -157,7 +157,7 @@ impl Sender {
         if let Some(at) = self.end_of_transfer.leaves {
             return at;
         }
-        if self.phase == Phase::Sending || self.acks.received.has_gaps() {
+        if self.phase == SenderPhase::Sending || self.acks.received.has_gaps() {
             return now + self.dally();
         }
         let (lost, sent) = (self.stats.data_packets_lost, self.stats.data_packets_sent.max(1));
@@ -194,8 +194,8 @@ impl Sender {
             self.end_of_transfer.due,
             changed,
             self.pause_due(),
-            self.size_announcement_due().filter(|_| self.phase == Phase::Sending),
-            self.reverse_queue.due().filter(|_| self.phase == Phase::Sending),
+            self.size_announcement_due().filter(|_| self.phase == SenderPhase::Sending),
+            self.reverse_queue.due().filter(|_| self.phase == SenderPhase::Sending),
         ])
     }
 
@@ -208,7 +208,7 @@ impl Sender {
         }
         if self.strict_bursts {
             let rtt = rtt.unwrap_or_default();
-            if self.phase != Phase::Sending {
+            if self.phase != SenderPhase::Sending {
                 return None;
             }
             return self

@@ -6,7 +6,7 @@ use crate::buffer::{Buffer, Geometry};
 use crate::sender::coin_test::CoinTest;
 use crate::sender::fec::UnconfirmedPackets;
 use crate::sender::resend_rounds::{ResendEvidence, ResendRounds};
-use crate::sender::states::{BufferState, BufferStep};
+use crate::sender::states::{SendingState, SendingStep};
 use crate::units::PacketIndex;
 use crate::wire::packet::IndexRange;
 use crate::wire::ranges::RangeSet;
@@ -16,7 +16,7 @@ use crate::wire::ranges::RangeSet;
 pub(crate) struct OutgoingBuffer {
     pub(crate) geometry: Geometry,
     pub(crate) generation: u8,
-    state: BufferState,
+    state: SendingState,
     data: Option<SuppliedData>,
     pub(super) unconfirmed: UnconfirmedPackets,
 }
@@ -52,7 +52,7 @@ pub(crate) struct DataPacket {
 impl OutgoingBuffer {
     pub(crate) fn new(geometry: Geometry, generation: u8) -> Self {
         let unconfirmed = UnconfirmedPackets::default();
-        Self { geometry, generation, state: BufferState::Granted, data: None, unconfirmed }
+        Self { geometry, generation, state: SendingState::Granted, data: None, unconfirmed }
     }
 
     /// Bytes that the client filled it with.
@@ -74,7 +74,7 @@ impl OutgoingBuffer {
             coin_sent: RangeSet::default(),
             last_buffer,
         });
-        self.state = self.state.after(BufferStep::Supplied);
+        self.state = self.state.after(SendingStep::Supplied);
     }
 
     /// Whether a GO of `generation` is newer than the one in force: messages come in any order.
@@ -101,19 +101,19 @@ impl OutgoingBuffer {
             data.next_unsent = 0;
             data.retransmits = RangeSet::default();
         }
-        self.state = self.state.after(BufferStep::Renewed);
+        self.state = self.state.after(SendingStep::Renewed);
         true
     }
 
     /// Its state.
     #[cfg(test)]
-    pub(crate) fn state(&self) -> BufferState {
+    pub(crate) fn state(&self) -> SendingState {
         self.state
     }
 
     /// Whether its first pass is over.
     pub(crate) fn is_sent(&self) -> bool {
-        self.state == BufferState::Sent
+        self.state == SendingState::Sent
     }
 
     /// Whether its first pass began and is not over.
@@ -158,7 +158,7 @@ impl OutgoingBuffer {
             None if data.next_unsent < data.packets => {
                 data.next_unsent += 1;
                 if data.next_unsent == data.packets {
-                    self.state = self.state.after(BufferStep::PassOver);
+                    self.state = self.state.after(SendingStep::PassOver);
                 }
                 (data.next_unsent - 1, false)
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::resend_rounds::ResendEvidence;
-use super::{Phase, Sender};
+use super::{Sender, SenderPhase};
 use crate::negotiated::{ProgressCounter, ProgressTimescale};
 use crate::time::Instant;
 
@@ -83,7 +83,7 @@ impl Sender {
         let may_stall =
             self.negotiated.profile.reports || self.progress.futile == Some(self.progress.count);
         let supplied = self.schedule.has_supplied() && may_stall;
-        let goes_on = self.phase == Phase::Sending && !self.pause.is_on();
+        let goes_on = self.phase == SenderPhase::Sending && !self.pause.is_on();
         let some = goes_on && (supplied || self.end_of_transfer.due.is_some());
         let tries = self.stats.data_packets_sent;
         some.then_some(ProgressCounter { signs: self.progress.count, tries })

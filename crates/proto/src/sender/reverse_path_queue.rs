@@ -25,7 +25,7 @@ const REPEAT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A possible step of the path's delay.
 #[derive(Clone, Copy, Debug)]
-struct Step {
+struct DelayStep {
     at: Instant,
     by: Duration,
     /// Reports since with a round trip longer by more than that.
@@ -47,7 +47,7 @@ pub(super) struct ReversePathQueue {
     /// Excess of the newest report over the least.
     newest: Duration,
     /// A possible step of the delay, and when the last one was.
-    step: Option<Step>,
+    step: Option<DelayStep>,
     stepped: Option<Instant>,
     /// The last announced queue, and when.
     announced: Duration,
@@ -88,7 +88,7 @@ impl ReversePathQueue {
             None => {
                 let steep = before <= excess / STEP_PART && excess >= self.matters();
                 let may = steep && !often && excess <= LONGEST_STEP;
-                self.step = may.then_some(Step { at: now, by: excess, both: 0 });
+                self.step = may.then_some(DelayStep { at: now, by: excess, both: 0 });
                 false
             }
             Some(step) => {

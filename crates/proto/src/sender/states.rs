@@ -8,7 +8,7 @@ use crate::units::BufferNumber;
 
 /// The phases of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum SenderPhase {
     /// Data flow.
     Sending,
     /// The transfer is decided; repeated control packets are answered until then.
@@ -17,7 +17,7 @@ pub(super) enum Phase {
     Finished,
 }
 
-impl Phase {
+impl SenderPhase {
     /// The verdict came, or the last OK: dally until then. False if the sender dallied before.
     pub(super) fn settle(&mut self, until: Instant) -> bool {
         let begins = *self == Self::Sending;
@@ -55,7 +55,7 @@ impl Phase {
 
 /// The states of a sending buffer, from its GO until its OK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BufferState {
+pub(crate) enum SendingState {
     /// The client must fill it.
     Granted,
     /// Its first pass is under way.
@@ -64,9 +64,9 @@ pub(crate) enum BufferState {
     Sent,
 }
 
-/// The events of a [`BufferState`].
+/// The events of a [`SendingState`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BufferStep {
+pub(crate) enum SendingStep {
     /// The client filled it.
     Supplied,
     /// The last packet of the first pass left.
@@ -75,14 +75,14 @@ pub(crate) enum BufferStep {
     Renewed,
 }
 
-impl BufferState {
+impl SendingState {
     /// The state after `step`.
     #[must_use]
-    pub(crate) fn after(self, step: BufferStep) -> Self {
+    pub(crate) fn after(self, step: SendingStep) -> Self {
         match (self, step) {
-            (Self::Granted, BufferStep::Supplied) => Self::Sending,
-            (Self::Sending, BufferStep::PassOver) => Self::Sent,
-            (Self::Sent, BufferStep::Renewed) => Self::Sending,
+            (Self::Granted, SendingStep::Supplied) => Self::Sending,
+            (Self::Sending, SendingStep::PassOver) => Self::Sent,
+            (Self::Sent, SendingStep::Renewed) => Self::Sending,
             (state, _) => state,
         }
     }
@@ -96,9 +96,9 @@ impl super::Sender {
         match self.schedule.buffer(buffer).map(OutgoingBuffer::state) {
             None if buffer < self.schedule.next_supply() => "ACCEPTED",
             None => "None",
-            Some(BufferState::Granted) => "GRANTED",
-            Some(BufferState::Sending) => "SENDING",
-            Some(BufferState::Sent) => "SENT",
+            Some(SendingState::Granted) => "GRANTED",
+            Some(SendingState::Sending) => "SENDING",
+            Some(SendingState::Sent) => "SENT",
         }
     }
 }
@@ -113,14 +113,14 @@ mod tests {
 
     #[test]
     fn every_phase_against_every_step() {
-        use Phase::{Dallying, Finished, Sending};
+        use SenderPhase::{Dallying, Finished, Sending};
         for (phase, settled, prolonged, closed, expired) in [
             (Sending, Dallying(ms(9)), Sending, Sending, Sending),
             (Dallying(ms(5)), Dallying(ms(5)), Dallying(ms(9)), Finished, Finished),
             (Dallying(ms(8)), Dallying(ms(8)), Dallying(ms(9)), Finished, Dallying(ms(8))),
             (Finished, Finished, Finished, Finished, Finished),
         ] {
-            let after = |step: &dyn Fn(&mut Phase)| {
+            let after = |step: &dyn Fn(&mut SenderPhase)| {
                 let mut next = phase;
                 step(&mut next);
                 next
@@ -135,8 +135,8 @@ mod tests {
 
     #[test]
     fn every_state_of_a_buffer_against_every_step() {
-        use BufferState::{Granted, Sending, Sent};
-        let steps = [BufferStep::Supplied, BufferStep::PassOver, BufferStep::Renewed];
+        use SendingState::{Granted, Sending, Sent};
+        let steps = [SendingStep::Supplied, SendingStep::PassOver, SendingStep::Renewed];
         for (state, after) in [
             (Granted, [Sending, Granted, Granted]),
             (Sending, [Sending, Sent, Sending]),

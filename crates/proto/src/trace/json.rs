@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use super::{Cause, RateLine, ReceiverLine, Stage, Timer, TraceEvent};
+use super::{BlockedCause, RateLine, ReceiverLine, Stage, Timer, TraceEvent};
 use crate::config::Role;
 use crate::time::{Instant, nanos};
 use crate::units::Rate;
@@ -188,7 +188,7 @@ impl Timer {
     }
 }
 
-impl Cause {
+impl BlockedCause {
     /// Its name in a trace.
     pub const fn name(self) -> &'static str {
         match self {

@@ -69,7 +69,7 @@ fn give(endpoint: &mut Endpoint, from: SocketAddr, now: Instant, bytes: &[u8]) {
 }
 
 /// An endpoint under test, and the packets that its true peer and it exchange.
-struct Bench {
+struct EndpointUnderTest {
     endpoint: Endpoint,
     is_active: bool,
     open: Vec<u8>,
@@ -80,7 +80,7 @@ struct Bench {
     now: Instant,
 }
 
-impl Bench {
+impl EndpointUnderTest {
     fn in_state(state: &str) -> Self {
         let (a, b) = addresses();
         // The same entropy makes the same packets.
@@ -228,7 +228,7 @@ fn every_state_against_every_input() {
     let mut table = String::new();
     for state in STATES {
         for input in INPUTS {
-            let mut bench = Bench::in_state(state);
+            let mut bench = EndpointUnderTest::in_state(state);
             bench.apply(input);
             let mut outputs: Vec<String> = std::iter::from_fn(|| bench.endpoint.poll_event())
                 .map(|e| describe_event(&e))

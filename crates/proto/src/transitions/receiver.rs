@@ -5,11 +5,11 @@ use crate::api::RecvMeta;
 use crate::buffer::Buffer;
 use crate::loss_detection::{self, LossDetection};
 use crate::negotiated::PacketOutcome;
-use crate::receiver::{BufferState, Receiver, ReceiverPhase};
+use crate::receiver::{Receiver, ReceiverPhase, ReceivingState};
 use crate::units::{BufferNumber, PacketIndex, PacketNumber};
 use crate::wire::packet::{DataHeader, End, NullAck, Verdict};
 
-struct Bench {
+struct ReceiverUnderTest {
     receiver: Receiver,
     own: Codec,
     peer: Codec,
@@ -39,7 +39,7 @@ const INPUTS: [&str; 16] = [
     "DONE acknowledged",
 ];
 
-impl Bench {
+impl ReceiverUnderTest {
     fn new() -> Self {
         let (own, peer) = links();
         let receiver = Receiver::new(negotiated(), loss_detection::build(LossDetection::EarlyGaps));
@@ -96,10 +96,10 @@ impl Bench {
             ReceiverPhase::Complete => "COMPLETE",
             ReceiverPhase::Receiving => match self.receiver.buffer_state(BufferNumber(1)) {
                 None => "None",
-                Some(BufferState::AckWait) => "ACK-WAIT",
-                Some(BufferState::Acked) => "ACKED",
-                Some(BufferState::Receiving) => "RECEIVING",
-                Some(BufferState::Received) => "RECEIVED",
+                Some(ReceivingState::AckWait) => "ACK-WAIT",
+                Some(ReceivingState::Acked) => "ACKED",
+                Some(ReceivingState::Receiving) => "RECEIVING",
+                Some(ReceivingState::Received) => "RECEIVED",
             },
         }
     }
@@ -239,7 +239,7 @@ fn every_state_against_every_input() {
     let mut table = String::new();
     for state in STATES {
         for input in INPUTS {
-            let mut bench = Bench::in_state(state);
+            let mut bench = ReceiverUnderTest::in_state(state);
             assert_eq!(bench.state(), state, "the path to it");
             let mut outputs = bench.apply(input);
             outputs.extend(bench.outputs());

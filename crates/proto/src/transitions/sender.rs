@@ -9,7 +9,7 @@ use crate::sender::Sender;
 use crate::units::BufferNumber;
 use crate::wire::packet::{Accepted, End, Go, IndexRange, Report, Resend, Verdict};
 
-struct Bench {
+struct SenderUnderTest {
     sender: Sender,
     own: Codec,
     peer: Codec,
@@ -39,7 +39,7 @@ const INPUTS: [&str; 17] = [
     "dally over",
 ];
 
-impl Bench {
+impl SenderUnderTest {
     fn in_state(state: &str) -> Self {
         let (own, peer) = links();
         let burst = Burst { packets: 1, interval: Duration::from_millis(1) };
@@ -180,7 +180,7 @@ fn every_state_against_every_input() {
     let mut table = String::new();
     for state in STATES {
         for input in INPUTS {
-            let mut bench = Bench::in_state(state);
+            let mut bench = SenderUnderTest::in_state(state);
             assert_eq!(bench.state(), state, "the path to it");
             let mut outputs = bench.apply(input);
             let next = bench.state();

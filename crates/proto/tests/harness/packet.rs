@@ -107,7 +107,7 @@ fn plain_again(ports: Ports, packet: &Packet998<'_>, checksum: bool, reference: 
 }
 
 fn put_messages(ports: Ports, messages: &[(ControlSeq, Message)], out: &mut Vec<u8>) {
-    let mut writer = rfc998::ControlWriter::new(ports, 1, usize::from(u16::MAX), out);
+    let mut writer = rfc998::ControlWriter998::new(ports, 1, usize::from(u16::MAX), out);
     for (seq, message) in messages {
         assert!(writer.push(*seq, message), "what came in one packet fits one");
     }
@@ -138,13 +138,13 @@ fn headers(bytes: &[u8]) {
         assert_eq!(sealed::encode_header(&header), canonical[..sealed::HEADER_BYTES]);
     }
     if let Ok((connection, header)) = sealed::parse_data_header(bytes) {
-        assert!(kind.is_some_and(sealed::Kind::is_data));
+        assert!(kind.is_some_and(sealed::PacketType::is_data));
         assert!(header.buffer >= BufferNumber::FIRST);
         let encoded = sealed::encode_data_header(connection, &header);
         assert_eq!(encoded, bytes[..sealed::DATA_HEADER_BYTES]);
     }
     if let Ok((connection, header)) = sealed::parse_repair_header(bytes) {
-        assert_eq!(kind, Some(sealed::Kind::Repair));
+        assert_eq!(kind, Some(sealed::PacketType::Repair));
         assert!(header.buffer >= BufferNumber::FIRST);
         let encoded = sealed::encode_repair_header(connection, &header);
         assert_eq!(encoded, canonical[..sealed::DATA_HEADER_BYTES]);

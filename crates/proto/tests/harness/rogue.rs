@@ -20,7 +20,7 @@ use netblt_proto::wire::packet::{
     Accepted, Burst, DataHeader, End, Go, Have, IndexRange, Message, Mode, NullAck, Parameters,
     RepairHeader, Report, Resend, Verdict,
 };
-use netblt_proto::wire::sealed::{self, HandshakePayload, Header, Kind};
+use netblt_proto::wire::sealed::{self, HandshakePayload, Header, PacketType};
 
 use super::bytes::Bytes;
 use super::conversation::setup::{Keys, Setup};
@@ -159,7 +159,8 @@ impl Duel {
 
     /// A packet of any type, its body of any bytes.
     fn noise(&mut self, bytes: &mut Bytes<'_>) {
-        let Some(kind) = Kind::from_byte(bytes.byte() % 16).filter(|kind| !kind.is_handshake())
+        let Some(kind) =
+            PacketType::from_byte(bytes.byte() % 16).filter(|kind| !kind.is_handshake())
         else {
             return;
         };
@@ -167,8 +168,10 @@ impl Duel {
         let body: Vec<u8> = (0..len).map(|_| bytes.byte()).collect();
         if kind.is_data() {
             let header = self.header(bytes);
-            return self
-                .put_data(&DataHeader { last_of_buffer: kind == Kind::Ldata, ..header }, &body);
+            return self.put_data(
+                &DataHeader { last_of_buffer: kind == PacketType::Ldata, ..header },
+                &body,
+            );
         }
         self.put(kind, &body);
     }
@@ -196,7 +199,7 @@ impl Duel {
                 self.seq = self.seq.wrapping_add(1);
             }
         }
-        self.put(Kind::Control, &body);
+        self.put(PacketType::Control, &body);
     }
 
     /// What a receiver that means well might say next.
@@ -231,7 +234,7 @@ impl Duel {
         let mut writer = sealed::ControlWriter::new(&mut body, false, 1200);
         writer.push_message(ControlSeq(self.seq), &message);
         self.seq = self.seq.wrapping_add(1);
-        self.put(Kind::Control, &body);
+        self.put(PacketType::Control, &body);
     }
 
     fn header(&self, bytes: &mut Bytes<'_>) -> DataHeader {
@@ -311,21 +314,21 @@ impl Duel {
         };
         let mut body = Vec::new();
         sealed::encode_null_ack(&null_ack, &mut body);
-        self.put(Kind::NullAck, &body);
+        self.put(PacketType::NullAck, &body);
     }
 
     fn small(&mut self, bytes: &mut Bytes<'_>) {
         match bytes.byte() % 8 {
-            0 => self.put(Kind::Quit, "größer".as_bytes()),
-            1 => self.put(Kind::QuitAck, &[]),
-            2 => self.put(Kind::Abort, b"why"),
-            3 => self.put(Kind::Done, &[]),
+            0 => self.put(PacketType::Quit, "größer".as_bytes()),
+            1 => self.put(PacketType::QuitAck, &[]),
+            2 => self.put(PacketType::Abort, b"why"),
+            3 => self.put(PacketType::Done, &[]),
             7 => self.repair(bytes),
-            kind => self.put(Kind::Keepalive, &[kind & 1, 0, kind, bytes.byte(), 0, 0, 0]),
+            kind => self.put(PacketType::Keepalive, &[kind & 1, 0, kind, bytes.byte(), 0, 0, 0]),
         }
     }
 
-    fn put(&mut self, kind: Kind, body: &[u8]) {
+    fn put(&mut self, kind: PacketType, body: &[u8]) {
         let number = self.keys.next_number();
         let header = Header { kind, generation: 0, connection: self.to, number };
         let clear = sealed::encode_header(&header);

@@ -8,14 +8,14 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::layout::{
     MessageHead, OkTail, ResendTail, burst, kind, low, message_kind, millis, number, short,
 };
-use super::{HEADER_BYTES, ParseError, Ports, common_header, complete};
+use super::{HEADER_BYTES, ParseError998, Ports, common_header, complete};
 use crate::limits::MAX_PACKETS_PER_BUFFER;
 use crate::units::{BufferNumber, ControlSeq};
 use crate::wire::packet::{Accepted, Go, IndexRange, Message, Resend};
 
 /// Writes one CONTROL packet, message by message.
 #[derive(Debug)]
-pub struct ControlWriter<'a> {
+pub struct ControlWriter998<'a> {
     out: &'a mut Vec<u8>,
     /// Where in `out` the packet begins.
     start: usize,
@@ -34,7 +34,7 @@ fn numbers_in(bytes: usize) -> usize {
     bytes.saturating_sub(size_of::<MessageHead>() + size_of::<ResendTail>()) / 4 * 2
 }
 
-impl<'a> ControlWriter<'a> {
+impl<'a> ControlWriter998<'a> {
     /// Begins a packet at the end of `out` that shall not exceed `limit` bytes.
     /// `packets_per_buffer`: of a full buffer, what a RESEND "to the end of the buffer" names.
     pub fn new(ports: Ports, packets_per_buffer: u32, limit: usize, out: &'a mut Vec<u8>) -> Self {
@@ -129,11 +129,11 @@ impl<'a> ControlWriter<'a> {
 pub(super) fn parse_control(
     mut rest: &[u8],
     reference: ControlSeq,
-) -> Result<Vec<(ControlSeq, Message)>, ParseError> {
+) -> Result<Vec<(ControlSeq, Message)>, ParseError998> {
     let mut messages = Vec::new();
     while !rest.is_empty() {
         let (head, after) =
-            MessageHead::ref_from_prefix(rest).map_err(|_| ParseError::MessageLength)?;
+            MessageHead::ref_from_prefix(rest).map_err(|_| ParseError998::MessageLength)?;
         let buffer = BufferNumber(u64::from(head.buffer.get()));
         let (message, after) = match head.kind {
             message_kind::GO => {
@@ -141,7 +141,7 @@ pub(super) fn parse_control(
             }
             message_kind::OK => parse_ok(buffer, after)?,
             message_kind::RESEND => parse_resend(buffer, after)?,
-            other => return Err(ParseError::MessageKind(other)),
+            other => return Err(ParseError998::MessageKind(other)),
         };
         messages.push((reference.widen(head.seq.get()), message));
         rest = after;
@@ -149,8 +149,9 @@ pub(super) fn parse_control(
     Ok(messages)
 }
 
-fn parse_ok(first: BufferNumber, bytes: &[u8]) -> Result<(Message, &[u8]), ParseError> {
-    let (fields, after) = OkTail::ref_from_prefix(bytes).map_err(|_| ParseError::MessageLength)?;
+fn parse_ok(first: BufferNumber, bytes: &[u8]) -> Result<(Message, &[u8]), ParseError998> {
+    let (fields, after) =
+        OkTail::ref_from_prefix(bytes).map_err(|_| ParseError998::MessageLength)?;
     let offer = burst(fields.burst_packets, fields.burst_millis);
     let ok = Accepted {
         first,
@@ -161,12 +162,13 @@ fn parse_ok(first: BufferNumber, bytes: &[u8]) -> Result<(Message, &[u8]), Parse
     Ok((Message::Ok(ok), after))
 }
 
-fn parse_resend(buffer: BufferNumber, bytes: &[u8]) -> Result<(Message, &[u8]), ParseError> {
+fn parse_resend(buffer: BufferNumber, bytes: &[u8]) -> Result<(Message, &[u8]), ParseError998> {
     let (fields, after) =
-        ResendTail::ref_from_prefix(bytes).map_err(|_| ParseError::MessageLength)?;
+        ResendTail::ref_from_prefix(bytes).map_err(|_| ParseError998::MessageLength)?;
     let count = usize::from(fields.missing.get());
-    let (numbers, after) =
-        after.split_at_checked(count.next_multiple_of(2) * 2).ok_or(ParseError::MessageLength)?;
+    let (numbers, after) = after
+        .split_at_checked(count.next_multiple_of(2) * 2)
+        .ok_or(ParseError998::MessageLength)?;
     let (numbers, _) = numbers.as_chunks::<2>();
     let mut numbers: Vec<u16> =
         numbers.iter().take(count).map(|n| u16::from_be_bytes(*n)).collect();

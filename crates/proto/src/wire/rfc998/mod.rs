@@ -22,7 +22,7 @@ use layout::{
     low, millis, number, short,
 };
 
-pub use control::ControlWriter;
+pub use control::ControlWriter998;
 pub(crate) use control::packets_per_resend;
 
 /// The version byte (`docs/protocol.md §2.1`).
@@ -83,7 +83,7 @@ pub enum Packet998<'a> {
 
 /// Why bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParseError {
+pub enum ParseError998 {
     /// Fewer bytes than a header has.
     #[error("shorter than a header")]
     Truncated,
@@ -121,19 +121,19 @@ pub fn parse(
     bytes: &[u8],
     checksum_data: bool,
     reference: ControlSeq,
-) -> Result<(Ports, Packet998<'_>), ParseError> {
-    let (header, _) = CommonHeader::ref_from_prefix(bytes).map_err(|_| ParseError::Truncated)?;
+) -> Result<(Ports, Packet998<'_>), ParseError998> {
+    let (header, _) = CommonHeader::ref_from_prefix(bytes).map_err(|_| ParseError998::Truncated)?;
     if header.version != VERSION {
-        return Err(ParseError::Version(header.version));
+        return Err(ParseError998::Version(header.version));
     }
-    let packet = bytes.get(..usize::from(header.length.get())).ok_or(ParseError::Length)?;
-    let body = packet.get(HEADER_BYTES..).ok_or(ParseError::Length)?;
+    let packet = bytes.get(..usize::from(header.length.get())).ok_or(ParseError998::Length)?;
+    let body = packet.get(HEADER_BYTES..).ok_or(ParseError998::Length)?;
     let ports = Ports { local: header.local.get(), foreign: header.foreign.get() };
     if let kind::DATA | kind::LDATA = header.kind {
         return Ok((ports, parse_data(packet, checksum_data, reference)?));
     }
     if !checksum::holds(packet) {
-        return Err(ParseError::Checksum);
+        return Err(ParseError998::Checksum);
     }
     let packet = match header.kind {
         kind::OPEN => Packet998::Open(parse_parameters(body)?),
@@ -146,7 +146,7 @@ pub fn parse(
         kind::CONTROL => Packet998::Control(parse_control(body, reference)?),
         kind::REFUSED => Packet998::Refused(parse_text(body)?),
         kind::DONE => nothing(body, Packet998::Done)?,
-        other => return Err(ParseError::Kind(other)),
+        other => return Err(ParseError998::Kind(other)),
     };
     Ok((ports, packet))
 }
@@ -232,14 +232,14 @@ fn parse_data(
     packet: &[u8],
     checksum_data: bool,
     reference: ControlSeq,
-) -> Result<Packet998<'_>, ParseError> {
-    let (head, data) = packet.split_at_checked(DATA_HEADER_BYTES).ok_or(ParseError::Length)?;
-    let fields = DataPacketHeader::ref_from_bytes(head).map_err(|_| ParseError::Length)?;
+) -> Result<Packet998<'_>, ParseError998> {
+    let (head, data) = packet.split_at_checked(DATA_HEADER_BYTES).ok_or(ParseError998::Length)?;
+    let fields = DataPacketHeader::ref_from_bytes(head).map_err(|_| ParseError998::Length)?;
     if !checksum::holds(head) {
-        return Err(ParseError::Checksum);
+        return Err(ParseError998::Checksum);
     }
     if checksum_data && checksum::checksum(data) != fields.data_checksum.get() {
-        return Err(ParseError::DataChecksum);
+        return Err(ParseError998::DataChecksum);
     }
     let header = DataHeader {
         number: PacketNumber(0),
@@ -254,8 +254,8 @@ fn parse_data(
     Ok(Packet998::Data { header, data })
 }
 
-fn parse_parameters(body: &[u8]) -> Result<Parameters, ParseError> {
-    let (fields, client) = OpeningBody::ref_from_prefix(body).map_err(|_| ParseError::Length)?;
+fn parse_parameters(body: &[u8]) -> Result<Parameters, ParseError998> {
+    let (fields, client) = OpeningBody::ref_from_prefix(body).map_err(|_| ParseError998::Length)?;
     let flags = fields.flags.get();
     let transfer_bytes = u64::from(fields.transfer_bytes.get());
     Ok(Parameters {
@@ -272,8 +272,8 @@ fn parse_parameters(body: &[u8]) -> Result<Parameters, ParseError> {
     })
 }
 
-fn parse_null_ack(body: &[u8], reference: ControlSeq) -> Result<NullAck, ParseError> {
-    let fields = NullAckBody::ref_from_bytes(body).map_err(|_| ParseError::Length)?;
+fn parse_null_ack(body: &[u8], reference: ControlSeq) -> Result<NullAck, ParseError998> {
+    let fields = NullAckBody::ref_from_bytes(body).map_err(|_| ParseError998::Length)?;
     let said = burst(fields.burst_packets, fields.burst_millis);
     Ok(NullAck {
         number: PacketNumber(0),
@@ -291,15 +291,15 @@ fn parse_null_ack(body: &[u8], reference: ControlSeq) -> Result<NullAck, ParseEr
 
 /// The text of a string field: up to its first zero byte, and to the bound of §9. Another end's
 /// text in another encoding is better read in part than refused.
-fn parse_text(field: &[u8]) -> Result<String, ParseError> {
-    let end = field.iter().position(|b| *b == 0).ok_or(ParseError::Text)?;
+fn parse_text(field: &[u8]) -> Result<String, ParseError998> {
+    let end = field.iter().position(|b| *b == 0).ok_or(ParseError998::Text)?;
     let mut text = String::from_utf8_lossy(&field[..end]).into_owned();
     text.truncate(text.floor_char_boundary(MAX_REASON));
     Ok(text)
 }
 
-fn nothing<'a>(body: &[u8], packet: Packet998<'a>) -> Result<Packet998<'a>, ParseError> {
-    if body.is_empty() { Ok(packet) } else { Err(ParseError::Length) }
+fn nothing<'a>(body: &[u8], packet: Packet998<'a>) -> Result<Packet998<'a>, ParseError998> {
+    if body.is_empty() { Ok(packet) } else { Err(ParseError998::Length) }
 }
 
 /// Appends a packet whose body `write` appends.

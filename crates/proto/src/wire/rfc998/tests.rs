@@ -99,7 +99,7 @@ fn messages() -> impl Strategy<Value = Message> {
 }
 
 fn control(limit: usize, messages: &[(ControlSeq, Message)], out: &mut Vec<u8>) -> usize {
-    let mut writer = ControlWriter::new(PORTS, FULL, limit, out);
+    let mut writer = ControlWriter998::new(PORTS, FULL, limit, out);
     let fit = messages.iter().take_while(|(seq, message)| writer.push(*seq, message)).count();
     writer.finish();
     fit
@@ -368,29 +368,29 @@ fn errors_name_the_field() {
         parse(&bytes, true, ControlSeq(0)).err()
     };
     assert_eq!(error(|_| {}), None);
-    assert_eq!(error(|b| b.truncate(11)), Some(ParseError::Truncated));
-    assert_eq!(error(|b| b[2] = 6), Some(ParseError::Version(6)));
-    assert_eq!(error(|b| b.truncate(27)), Some(ParseError::Length));
-    assert_eq!(error(|b| b[5] = 11), Some(ParseError::Length));
-    assert_eq!(error(|b| b[5] = 23), Some(ParseError::Length));
-    assert_eq!(error(|b| b[19] ^= 1), Some(ParseError::Checksum));
-    assert_eq!(error(|b| b[24] ^= 1), Some(ParseError::DataChecksum));
+    assert_eq!(error(|b| b.truncate(11)), Some(ParseError998::Truncated));
+    assert_eq!(error(|b| b[2] = 6), Some(ParseError998::Version(6)));
+    assert_eq!(error(|b| b.truncate(27)), Some(ParseError998::Length));
+    assert_eq!(error(|b| b[5] = 11), Some(ParseError998::Length));
+    assert_eq!(error(|b| b[5] = 23), Some(ParseError998::Length));
+    assert_eq!(error(|b| b[19] ^= 1), Some(ParseError998::Checksum));
+    assert_eq!(error(|b| b[24] ^= 1), Some(ParseError998::DataChecksum));
 
     let made = |kind, body: &[u8]| {
         let mut out = Vec::new();
         put(PORTS, kind, &mut out, |out| out.extend_from_slice(body));
         parse(&out, true, ControlSeq(0)).err()
     };
-    assert_eq!(made(12, &[]), Some(ParseError::Kind(12)));
-    assert_eq!(made(kind::DONE, &[0; 4]), Some(ParseError::Length));
-    assert_eq!(made(kind::NULL_ACK, &[0; 4]), Some(ParseError::Length));
-    assert_eq!(made(kind::OPEN, &[0; 20]), Some(ParseError::Length));
-    assert_eq!(made(kind::OPEN, &[0; 24]), Some(ParseError::Text));
-    assert_eq!(made(kind::QUIT, b"four"), Some(ParseError::Text));
+    assert_eq!(made(12, &[]), Some(ParseError998::Kind(12)));
+    assert_eq!(made(kind::DONE, &[0; 4]), Some(ParseError998::Length));
+    assert_eq!(made(kind::NULL_ACK, &[0; 4]), Some(ParseError998::Length));
+    assert_eq!(made(kind::OPEN, &[0; 20]), Some(ParseError998::Length));
+    assert_eq!(made(kind::OPEN, &[0; 24]), Some(ParseError998::Text));
+    assert_eq!(made(kind::QUIT, b"four"), Some(ParseError998::Text));
     assert_eq!(made(kind::CONTROL, &[]), None);
-    assert_eq!(made(kind::CONTROL, &[3; 8]), Some(ParseError::MessageKind(3)));
-    assert_eq!(made(kind::CONTROL, &[0; 4]), Some(ParseError::MessageLength));
-    assert_eq!(made(kind::CONTROL, &[1, 0, 0, 0, 0, 0, 0, 0]), Some(ParseError::MessageLength));
+    assert_eq!(made(kind::CONTROL, &[3; 8]), Some(ParseError998::MessageKind(3)));
+    assert_eq!(made(kind::CONTROL, &[0; 4]), Some(ParseError998::MessageLength));
+    assert_eq!(made(kind::CONTROL, &[1, 0, 0, 0, 0, 0, 0, 0]), Some(ParseError998::MessageLength));
     let three_of_two = [2, 0, 0, 1, 0, 0, 0, 1, 0, 3, 0, 0, 0, 1, 0, 2];
-    assert_eq!(made(kind::CONTROL, &three_of_two), Some(ParseError::MessageLength));
+    assert_eq!(made(kind::CONTROL, &three_of_two), Some(ParseError998::MessageLength));
 }

@@ -13,7 +13,7 @@ use crate::wire::packet::{DataHeader, RepairHeader};
 /// Packet types: 0 to 11 are RFC 998's (`docs/protocol.md §3.1`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Kind {
+pub enum PacketType {
     /// Proposes a connection.
     Open = 0,
     /// Accepts it.
@@ -56,7 +56,7 @@ pub enum Kind {
     Branch = 19,
 }
 
-impl Kind {
+impl PacketType {
     /// The type that `byte` stands for, if any (`docs/protocol.md §3.1`).
     pub const fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
@@ -114,7 +114,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// What the packet is; never one of the handshake's.
-    pub kind: Kind,
+    pub kind: PacketType,
     /// Which GO fixed the packet size; 0 on all but DATA, LDATA and REPAIR.
     pub generation: u8,
     /// Connection id chosen by the end the packet goes to.
@@ -159,9 +159,9 @@ const _: () = assert!(size_of::<DataClear>() == DATA_HEADER_BYTES);
 const _: () = assert!(size_of::<RepairClear>() == DATA_HEADER_BYTES);
 
 /// The type of a datagram of this version, whatever else is in it (`docs/protocol.md §3.1`).
-pub fn kind_of(bytes: &[u8]) -> Option<Kind> {
+pub fn kind_of(bytes: &[u8]) -> Option<PacketType> {
     match bytes {
-        [_, _, VERSION, kind, ..] => Kind::from_byte(*kind),
+        [_, _, VERSION, kind, ..] => PacketType::from_byte(*kind),
         _ => None,
     }
 }
@@ -170,7 +170,8 @@ pub fn kind_of(bytes: &[u8]) -> Option<Kind> {
 /// to has chosen. `None` for an OPEN, which knows none yet, for WHO and KEY, and for anything else
 /// that is not of this version. Nothing is proven by it (`docs/protocol.md §3.1, §3.2`).
 pub fn destination(bytes: &[u8]) -> Option<u32> {
-    kind_of(bytes).filter(|kind| !matches!(kind, Kind::Open | Kind::Who | Kind::Key))?;
+    kind_of(bytes)
+        .filter(|kind| !matches!(kind, PacketType::Open | PacketType::Who | PacketType::Key))?;
     let id = bytes.get(4..8)?.first_chunk()?;
     Some(u32::from_be_bytes(*id)).filter(|id| *id != 0)
 }
@@ -200,7 +201,7 @@ pub fn parse_data_header(bytes: &[u8]) -> Result<(u32, DataHeader), ParseError> 
         index: PacketIndex(data.index.get()),
         generation,
         law: data.clear.law,
-        last_of_buffer: kind == Kind::Ldata,
+        last_of_buffer: kind == PacketType::Ldata,
         last_buffer: false,
         ack: ControlSeq(data.ack.get()),
     };
@@ -211,7 +212,7 @@ pub fn parse_data_header(bytes: &[u8]) -> Result<(u32, DataHeader), ParseError> 
 /// at. Other types are [`ParseError::Kind`] (`docs/protocol.md §3.1`).
 pub fn parse_repair_header(bytes: &[u8]) -> Result<(u32, RepairHeader), ParseError> {
     let Header { kind, generation, connection, number } = parse_header(bytes)?;
-    if kind != Kind::Repair {
+    if kind != PacketType::Repair {
         return Err(ParseError::Kind(kind as u8));
     }
     let (repair, _) = RepairClear::ref_from_prefix(bytes).map_err(|_| ParseError::Truncated)?;
@@ -227,7 +228,7 @@ pub fn parse_repair_header(bytes: &[u8]) -> Result<(u32, RepairHeader), ParseErr
 pub fn encode_repair_header(connection: u32, header: &RepairHeader) -> [u8; DATA_HEADER_BYTES] {
     let RepairHeader { number, buffer, index, generation, image_bytes } = *header;
     zerocopy::transmute!(RepairClear {
-        clear: Clear::new(&Header { kind: Kind::Repair, generation, connection, number }),
+        clear: Clear::new(&Header { kind: PacketType::Repair, generation, connection, number }),
         buffer: buffer.0.into(),
         index: index.into(),
         image_bytes: image_bytes.into(),
@@ -243,7 +244,7 @@ pub fn encode_header(header: &Header) -> [u8; HEADER_BYTES] {
 /// The clear header of DATA, or of LDATA if it is the last of its buffer
 /// (`docs/protocol.md §3.1`). `last_buffer` is not said on this wire.
 pub fn encode_data_header(connection: u32, header: &DataHeader) -> [u8; DATA_HEADER_BYTES] {
-    let kind = if header.last_of_buffer { Kind::Ldata } else { Kind::Data };
+    let kind = if header.last_of_buffer { PacketType::Ldata } else { PacketType::Data };
     let DataHeader { generation, law, number, .. } = *header;
     zerocopy::transmute!(DataClear {
         clear: Clear { law, ..Clear::new(&Header { kind, generation, connection, number }) },
@@ -257,7 +258,7 @@ pub fn encode_data_header(connection: u32, header: &DataHeader) -> [u8; DATA_HEA
 /// almost every packet that comes, so without making it (`docs/protocol.md §3.1`).
 pub fn is_data_header(bytes: &[u8], connection: u32, header: &DataHeader) -> bool {
     let Ok((data, _)) = DataClear::ref_from_prefix(bytes) else { return false };
-    let kind = if header.last_of_buffer { Kind::Ldata } else { Kind::Data };
+    let kind = if header.last_of_buffer { PacketType::Ldata } else { PacketType::Data };
     let clear = &data.clear;
     clear.number.get() == header.number.0
         && data.index.get() == header.index.0
@@ -284,7 +285,7 @@ impl Clear {
         if self.version != VERSION {
             return Err(ParseError::Version(self.version));
         }
-        let kind = Kind::from_byte(self.kind)
+        let kind = PacketType::from_byte(self.kind)
             .filter(|kind| !kind.is_handshake())
             .ok_or(ParseError::Kind(self.kind))?;
         Ok(Header {
@@ -304,7 +305,10 @@ mod tests {
     #[test]
     fn every_type_byte_maps_to_its_type_and_back() {
         for byte in 0..=255 {
-            assert_eq!(Kind::from_byte(byte).map(|kind| kind as u8), (byte <= 19).then_some(byte));
+            assert_eq!(
+                PacketType::from_byte(byte).map(|kind| kind as u8),
+                (byte <= 19).then_some(byte)
+            );
         }
     }
 

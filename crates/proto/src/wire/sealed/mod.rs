@@ -32,7 +32,7 @@ pub use handshake::{
     Branch, HandshakePayload, encode_branch, encode_offer, parse_branch, parse_offer,
 };
 pub use header::{
-    Header, Kind, destination, encode_data_header, encode_header, encode_repair_header,
+    Header, PacketType, destination, encode_data_header, encode_header, encode_repair_header,
     is_data_header, kind_of, parse_data_header, parse_header, parse_repair_header,
 };
 pub(crate) use reader::Reader;

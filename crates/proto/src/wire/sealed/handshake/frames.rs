@@ -11,8 +11,8 @@ use crate::crypto::static_pairing::{KEY_ID_BYTES, KeyId};
 use crate::limits::MAX_REASON;
 use crate::units::PacketNumber;
 use crate::wire::sealed::{
-    HEADER_BYTES, Kind, OPEN_BYTES, ParseError, Reader, SHORT_KEY_OPEN_BYTES, SHORT_OPEN_BYTES,
-    VERSION, cut,
+    HEADER_BYTES, OPEN_BYTES, PacketType, ParseError, Reader, SHORT_KEY_OPEN_BYTES,
+    SHORT_OPEN_BYTES, VERSION, cut,
 };
 
 /// Where OPEN's cookie ends and the rest of what its MAC covers begins.
@@ -128,7 +128,7 @@ struct ClearFields {
 const _: () = assert!(size_of::<ClearFields>() == HEADER_BYTES);
 
 impl ClearFields {
-    fn encode(kind: Kind, to: u32, from: u32, uid: u32) -> [u8; HEADER_BYTES] {
+    fn encode(kind: PacketType, to: u32, from: u32, uid: u32) -> [u8; HEADER_BYTES] {
         zerocopy::transmute!(Self {
             means: BY_SECRET,
             reserved: 0,
@@ -140,7 +140,7 @@ impl ClearFields {
         })
     }
 
-    fn parse(bytes: &[u8], kind: Kind) -> Result<&Self, ParseError> {
+    fn parse(bytes: &[u8], kind: PacketType) -> Result<&Self, ParseError> {
         let (clear, _) = Self::ref_from_prefix(bytes).map_err(|_| ParseError::Truncated)?;
         if clear.version != VERSION {
             return Err(ParseError::Version(clear.version));
@@ -148,7 +148,7 @@ impl ClearFields {
         clear.of_kind(kind)
     }
 
-    fn of_kind(&self, kind: Kind) -> Result<&Self, ParseError> {
+    fn of_kind(&self, kind: PacketType) -> Result<&Self, ParseError> {
         if self.kind == kind as u8 { Ok(self) } else { Err(ParseError::Kind(self.kind)) }
     }
 
@@ -164,7 +164,7 @@ impl ClearFields {
 /// Bytes 0 to 15 of the OPEN of an end that holds a ticket's secret, which are also the end of the
 /// prologue (`docs/protocol.md §3.2, §4.1`).
 pub fn open_clear(connection: u32, uid: u32) -> [u8; HEADER_BYTES] {
-    ClearFields::encode(Kind::Open, 0, connection, uid)
+    ClearFields::encode(PacketType::Open, 0, connection, uid)
 }
 
 /// Bytes 0 to 15 of the OPEN of an end with a static key (`docs/protocol.md §3.2, §4.8`).
@@ -177,7 +177,7 @@ pub fn key_open_clear(connection: u32, uid: u32) -> [u8; HEADER_BYTES] {
 /// Bytes 0 to 15 of RESPONSE, with which the payload of its Noise message begins again; `to` is the
 /// active end's id and `connection` the passive end's (`docs/protocol.md §3.2`).
 pub fn response_clear(to: u32, connection: u32, uid: u32) -> [u8; HEADER_BYTES] {
-    ClearFields::encode(Kind::Response, to, connection, uid)
+    ClearFields::encode(PacketType::Response, to, connection, uid)
 }
 
 /// An OPEN without a cookie; `mac` makes the MAC over the parts it is given, in their order
@@ -215,7 +215,7 @@ pub fn shorten_open(open: &[u8]) -> Option<Vec<u8>> {
 
 /// The whole of an OPEN that came in its short form; `None` for anything else.
 pub fn widen_open(bytes: &[u8]) -> Option<Vec<u8>> {
-    let open = bytes.get(2..4) == Some(&[VERSION, Kind::Open as u8]);
+    let open = bytes.get(2..4) == Some(&[VERSION, PacketType::Open as u8]);
     if bytes.len() != short_bytes(*bytes.first()?) || !open {
         return None;
     }
@@ -249,7 +249,7 @@ pub fn open_mac(open: &[u8]) -> &[u8] {
 
 /// An OPEN of this version (`docs/protocol.md §3.2`).
 pub fn parse_open(bytes: &[u8]) -> Result<OpenFrame<'_>, ParseError> {
-    let clear = ClearFields::parse(bytes, Kind::Open)?;
+    let clear = ClearFields::parse(bytes, PacketType::Open)?;
     let (key, noise) = open_noise(bytes, clear.means)?;
     open_frame(bytes, clear, key, noise)
 }
@@ -259,7 +259,7 @@ pub fn parse_open(bytes: &[u8]) -> Result<OpenFrame<'_>, ParseError> {
 /// another length and is none.
 pub fn parse_open_of_any_version(bytes: &[u8]) -> Result<OpenFrame<'_>, ParseError> {
     let (clear, _) = ClearFields::ref_from_prefix(bytes).map_err(|_| ParseError::Truncated)?;
-    let clear = clear.of_kind(Kind::Open)?;
+    let clear = clear.of_kind(PacketType::Open)?;
     let (key, noise) = open_noise(bytes, clear.means).unwrap_or_default();
     open_frame(bytes, clear, key, noise)
 }
@@ -307,7 +307,7 @@ pub fn build_response(clear: &[u8; HEADER_BYTES], noise: &[u8]) -> Vec<u8> {
 
 /// A RESPONSE (`docs/protocol.md §3.2`).
 pub fn parse_response(bytes: &[u8]) -> Result<ResponseFrame<'_>, ParseError> {
-    let clear = ClearFields::parse(bytes, Kind::Response)?;
+    let clear = ClearFields::parse(bytes, PacketType::Response)?;
     let mut reader = Reader::new(bytes);
     reader.bytes(HEADER_BYTES)?;
     let len = usize::from(reader.u16()?);
@@ -328,7 +328,7 @@ pub fn build_cookie(
     cookie: &[u8; COOKIE_BYTES],
     mac: impl FnOnce(&[u8]) -> [u8; MAC_BYTES],
 ) -> Vec<u8> {
-    let mut packet = ClearFields::encode(Kind::Cookie, to, 0, uid).to_vec();
+    let mut packet = ClearFields::encode(PacketType::Cookie, to, 0, uid).to_vec();
     packet.extend_from_slice(cookie);
     let mac = mac(&packet);
     packet.extend_from_slice(&mac);
@@ -337,7 +337,7 @@ pub fn build_cookie(
 
 /// A COOKIE (`docs/protocol.md §3.2`).
 pub fn parse_cookie(bytes: &[u8]) -> Result<CookieFrame<'_>, ParseError> {
-    let clear = ClearFields::parse(bytes, Kind::Cookie)?;
+    let clear = ClearFields::parse(bytes, PacketType::Cookie)?;
     let mut reader = Reader::new(bytes);
     reader.bytes(HEADER_BYTES)?;
     let (cookie, mac) = (reader.array()?, reader.array()?);
@@ -356,7 +356,7 @@ pub fn build_refused(
     reason: &str,
     mac: impl FnOnce(&[u8]) -> [u8; MAC_BYTES],
 ) -> Vec<u8> {
-    let mut packet = ClearFields::encode(Kind::Refused, to, u32::from(for_now), uid).to_vec();
+    let mut packet = ClearFields::encode(PacketType::Refused, to, u32::from(for_now), uid).to_vec();
     put_bytes(&mut packet, cut(reason, MAX_REASON).as_bytes(), MAX_REASON);
     let mac = mac(&packet);
     packet.extend_from_slice(&mac);
@@ -365,7 +365,7 @@ pub fn build_refused(
 
 /// A REFUSED (`docs/protocol.md §3.2`).
 pub fn parse_refused(bytes: &[u8]) -> Result<RefusedFrame<'_>, ParseError> {
-    let clear = ClearFields::parse(bytes, Kind::Refused)?;
+    let clear = ClearFields::parse(bytes, PacketType::Refused)?;
     let mut reader = Reader::new(bytes);
     reader.bytes(HEADER_BYTES)?;
     let len = usize::from(reader.u16()?);
@@ -385,7 +385,7 @@ pub fn parse_refused(bytes: &[u8]) -> Result<RefusedFrame<'_>, ParseError> {
 pub fn build_unknown(packet: &[u8]) -> Option<[u8; UNKNOWN_BYTES]> {
     let quoted = packet.get(ID_AT..HEADER_BYTES).filter(|_| packet.len() > UNKNOWN_BYTES)?;
     let mut unknown = [0; UNKNOWN_BYTES];
-    unknown[2..ID_AT].copy_from_slice(&[VERSION, Kind::Unknown as u8]);
+    unknown[2..ID_AT].copy_from_slice(&[VERSION, PacketType::Unknown as u8]);
     unknown[UNKNOWN_BYTES - quoted.len()..].copy_from_slice(quoted);
     Some(unknown)
 }
@@ -398,7 +398,7 @@ pub fn parse_unknown(bytes: &[u8]) -> Result<(u32, PacketNumber), ParseError> {
     if version != VERSION {
         return Err(ParseError::Version(version));
     }
-    if kind != Kind::Unknown as u8 {
+    if kind != PacketType::Unknown as u8 {
         return Err(ParseError::Kind(kind));
     }
     reader.u32()?;

@@ -4,7 +4,7 @@
 //! (RFC 7435). The server keeps no state, and its answer is shorter than the question.
 
 use crate::crypto::static_keys::{KEY_BYTES, PublicKey};
-use crate::wire::sealed::{Kind, ParseError, Reader, VERSION};
+use crate::wire::sealed::{PacketType, ParseError, Reader, VERSION};
 
 /// Matches the answer to its question.
 pub type Nonce = [u8; 12];
@@ -17,14 +17,14 @@ pub const KEY_PACKET_BYTES: usize = 16 + KEY_BYTES;
 /// WHO: asks for the public key. `nonce` is fresh for every question.
 pub fn build_who(nonce: Nonce) -> [u8; WHO_BYTES] {
     let mut who = [0; WHO_BYTES];
-    who[..16].copy_from_slice(&begin(Kind::Who, nonce));
+    who[..16].copy_from_slice(&begin(PacketType::Who, nonce));
     who
 }
 
 /// Parses a WHO: its nonce. The padding is not read.
 pub fn parse_who(bytes: &[u8]) -> Result<Nonce, ParseError> {
     let mut reader = Reader::new(bytes);
-    let nonce = head(&mut reader, Kind::Who)?;
+    let nonce = head(&mut reader, PacketType::Who)?;
     reader.bytes(WHO_BYTES - 16)?;
     reader.finish()?;
     Ok(nonce)
@@ -33,7 +33,7 @@ pub fn parse_who(bytes: &[u8]) -> Result<Nonce, ParseError> {
 /// KEY: the answer to the WHO with that nonce.
 pub fn build_key(nonce: Nonce, key: &PublicKey) -> [u8; KEY_PACKET_BYTES] {
     let mut packet = [0; KEY_PACKET_BYTES];
-    packet[..16].copy_from_slice(&begin(Kind::Key, nonce));
+    packet[..16].copy_from_slice(&begin(PacketType::Key, nonce));
     packet[16..].copy_from_slice(&key.0);
     packet
 }
@@ -41,19 +41,19 @@ pub fn build_key(nonce: Nonce, key: &PublicKey) -> [u8; KEY_PACKET_BYTES] {
 /// Parses a KEY: the nonce of the WHO, and the key.
 pub fn parse_key(bytes: &[u8]) -> Result<(Nonce, PublicKey), ParseError> {
     let mut reader = Reader::new(bytes);
-    let nonce = head(&mut reader, Kind::Key)?;
+    let nonce = head(&mut reader, PacketType::Key)?;
     let key = PublicKey(reader.array()?);
     reader.finish()?;
     Ok((nonce, key))
 }
 
-fn begin(kind: Kind, nonce: Nonce) -> [u8; 16] {
+fn begin(kind: PacketType, nonce: Nonce) -> [u8; 16] {
     let mut bytes = [0, 0, VERSION, kind as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     bytes[4..].copy_from_slice(&nonce);
     bytes
 }
 
-fn head(reader: &mut Reader<'_>, kind: Kind) -> Result<Nonce, ParseError> {
+fn head(reader: &mut Reader<'_>, kind: PacketType) -> Result<Nonce, ParseError> {
     let [_, _, version, byte] = reader.array()?;
     if version != VERSION {
         return Err(ParseError::Version(version));
