@@ -4,10 +4,7 @@
 mod address_validation;
 mod branches;
 mod close;
-mod data;
-mod header_prediction;
 mod keepalive;
-mod lanes;
 mod outbox;
 mod stall_watchdog;
 
@@ -23,6 +20,7 @@ use crate::amplification_limit::AmplificationLimit;
 use crate::api::{CloseReason, Event, RecvMeta, Route};
 use crate::buffer::Buffer;
 use crate::codec::{Codec, DecodedPacket, OtherPacket};
+use crate::crypto::exporter::ChainKeys;
 use crate::negotiated::PacketOutcome;
 use crate::path_validation::PathValidator;
 use crate::peer_gone::PeerGoneEvidence;
@@ -581,6 +579,101 @@ impl Connection {
         match &mut self.machine {
             Machine::Sender(sender) => &mut sender.events,
             Machine::Receiver(receiver) => &mut receiver.events,
+        }
+    }
+}
+
+impl Connection {
+    /// Handles a datagram if it is the predicted one. False: nothing has changed, and it takes the
+    /// slow path.
+    pub(crate) fn take_predicted(
+        &mut self,
+        now: Instant,
+        route: Route,
+        bytes: &[u8],
+        reception: RecvMeta,
+    ) -> bool {
+        let Machine::Receiver(receiver) = &mut self.machine else { return false };
+        let fast =
+            self.closing == Closing::No && self.amplification_limit.is_none() && !self.silent;
+        if !fast || receiver.is_finished() {
+            return false;
+        }
+        let Some(number) = receiver.take_predicted(now, bytes, reception, &mut self.codec) else {
+            return false;
+        };
+        let underway = receiver.underway();
+        self.addresses.on_authentic(now, route, number, bytes.len());
+        (self.last_received, self.last_probe) = (now, now);
+        self.peer_gone.on_authentic(now, self.codec.upcoming());
+        self.watchdog.on_moved(now, underway);
+        true
+    }
+
+    /// Whether this packet is the predicted one.
+    #[cfg(test)]
+    pub(crate) fn is_predicted(&self, now: Instant, raw: &[u8]) -> bool {
+        let Machine::Receiver(receiver) = &self.machine else { return false };
+        receiver.is_predicted(now, raw, &self.codec)
+    }
+}
+
+impl Connection {
+    /// DATA, LDATA or REPAIR.
+    fn handle_of_buffer(
+        &mut self,
+        now: Instant,
+        received: &DecodedPacket<'_>,
+        reception: RecvMeta,
+    ) -> PacketOutcome {
+        let Machine::Receiver(receiver) = &mut self.machine else { return PacketOutcome::Dropped };
+        if matches!(self.closing, Closing::Draining { .. }) {
+            return PacketOutcome::Dropped;
+        }
+        let codec = &mut self.codec;
+        match received {
+            DecodedPacket::Data { header, raw } => {
+                receiver.handle_data(now, header, raw, reception, codec)
+            }
+            DecodedPacket::Repair { header, raw } => {
+                receiver.handle_repair(now, header, raw, reception, codec)
+            }
+            DecodedPacket::Other { .. } => PacketOutcome::Dropped,
+        }
+    }
+}
+
+impl Connection {
+    /// The codec of a branch or lane with these keys, at its active or passive end. It must be made
+    /// once for each.
+    pub(crate) fn codec_of(&self, keys: &ChainKeys, active: bool) -> Option<Codec> {
+        let (out, into) = keys.seen_from(active);
+        Some(Codec::sealed(keys.id, keys.id, self.codec.cipher()?, out, into))
+    }
+
+    /// Whether the peer has asked for another lane since the last call.
+    pub(crate) fn take_lane_wanted(&mut self) -> bool {
+        std::mem::take(&mut self.lane_wanted)
+    }
+
+    /// The peer's validated address.
+    pub(crate) fn home(&self) -> Option<Route> {
+        self.addresses.validated()
+    }
+
+    /// Its sender, if it has one.
+    pub(crate) fn sender(&self) -> Option<&Sender> {
+        match &self.machine {
+            Machine::Sender(sender) => Some(sender),
+            Machine::Receiver(_) => None,
+        }
+    }
+
+    /// The same, mutable.
+    pub(crate) fn sender_mut(&mut self) -> Option<&mut Sender> {
+        match &mut self.machine {
+            Machine::Sender(sender) => Some(sender),
+            Machine::Receiver(_) => None,
         }
     }
 }

@@ -1,12 +1,9 @@
 //! One end of a connection: handshake, keys, one machine (sender or receiver), close.
 
-mod arrival;
 mod branches;
-mod keys;
+mod introspect;
 pub mod lanes;
-mod moved;
 mod runtime_control;
-mod view;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -16,14 +13,11 @@ use crate::api::{CloseReason, Datagram, Ecn, Event, RecvMeta, Route, Transmit};
 use crate::buffer::Buffer;
 use crate::config::{Config, PublicKey, Role, RuntimeSettings};
 use crate::connection::{Connection, DatagramOutcome, Machine};
-use crate::emulated;
 use crate::entropy::Entropy;
 use crate::handshake::active::{Active, InitiatorEvent};
-use crate::handshake::answer::ResponderAction;
-use crate::handshake::passive::{CurrentConnection, Passive};
+use crate::handshake::passive::{CurrentConnection, Passive, ResponderAction};
 use crate::handshake::{Opened, PeerLocation, negotiated};
 use crate::limits::{IPV4_HEADER_BYTES, IPV6_HEADER_BYTES};
-use crate::loss_detection;
 use crate::negotiated::Negotiated;
 use crate::path_validation::PathValidator;
 use crate::receiver::Receiver;
@@ -34,6 +28,7 @@ use crate::units::BufferNumber;
 use crate::wire::packet::{End, Keepalive, Parameters, Verdict};
 use crate::wire::sealed::{self, PacketType};
 use crate::wire_profile::WireProfile;
+use crate::{emulated, loss_detection};
 
 /// Most handshake packets in the queue: any sender can provoke them, faster than they leave.
 const MAX_REPLIES: usize = 16;
@@ -606,3 +601,83 @@ impl Endpoint {
         }
     }
 }
+
+impl Endpoint {
+    /// The client gives up before the connection is open here. A peer that answered, or got early
+    /// control messages, may have it open, and would wait for the rest of its death timer.
+    pub(super) fn quit_opening(&mut self, now: Instant, reason: &str) {
+        match &mut self.opener {
+            HandshakeSide::Active(active) => {
+                let to = Route { peer: active.peer(), local: None };
+                let quits = active.quits(reason);
+                self.outbox.extend(quits.into_iter().map(|packet| (to, packet)));
+            }
+            HandshakeSide::Passive(passive) => self.outbox.extend(passive.quits(reason)),
+            HandshakeSide::Done => {}
+        }
+        self.close(now, CloseReason::Quit);
+    }
+
+    /// A datagram arrived.
+    pub fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>) {
+        if self.closed {
+            return;
+        }
+        let (len, kind) = (datagram.bytes.len(), datagram.bytes.get(3).copied().unwrap_or(255));
+        let RecvMeta { ecn, overrun, .. } = datagram.reception;
+        self.count_overruns(now, overrun);
+        if self.take_predicted(now, &datagram) {
+            self.counts.received += 1;
+            self.counts.received_bytes += len as u64;
+            return;
+        }
+        let handled = self.dispatch(now, datagram);
+        match handled {
+            DatagramOutcome::Authentic => {
+                self.counts.received += 1;
+                self.counts.received_bytes += len as u64;
+                let (bytes, marked) = (len as u32, ecn == Some(Ecn::Ce));
+                self.trace.push(now, TraceEvent::Received { kind, bytes, marked });
+            }
+            DatagramOutcome::Dropped => {
+                self.counts.dropped += 1;
+                self.trace.push(now, TraceEvent::Dropped { bytes: len as u32 });
+            }
+        }
+        self.collect(now);
+    }
+
+    /// Counts the datagrams that the socket had no room for; `overrun` also counts those before
+    /// this connection.
+    #[inline]
+    fn count_overruns(&mut self, now: Instant, overrun: u32) {
+        let counted = self.counts.overrun.get_or_insert((overrun, overrun));
+        if counted.1 != overrun {
+            counted.1 = overrun;
+            let datagrams = overrun.wrapping_sub(counted.0);
+            self.trace.push(now, TraceEvent::Overrun { datagrams });
+        }
+    }
+
+    /// Queues a handshake packet; to an address that is not validated only within the amplification
+    /// limit (`docs/protocol.md §2.3`).
+    pub(super) fn reply_within_room(&mut self, to: Route, packet: Vec<u8>) {
+        let own = self.connection.as_mut().filter(|connection| connection.may_come_from(to));
+        if own.is_none_or(|connection| connection.may_go(packet.len())) {
+            self.reply(to, packet);
+        }
+    }
+
+    /// Handles the datagram if it is the predicted one (header prediction).
+    fn take_predicted(&mut self, now: Instant, datagram: &Datagram<'_>) -> bool {
+        let Some(connection) = self.connection.as_mut().filter(|_| !self.trace.is_on()) else {
+            return false;
+        };
+        let Datagram { from, local, reception, ref bytes } = *datagram;
+        connection.take_predicted(now, Route { peer: from, local }, bytes, reception)
+    }
+}
+
+#[cfg(test)]
+#[path = "endpoint/arrival_tests.rs"]
+mod tests;

@@ -13,8 +13,8 @@ use crate::config::{AuthorizedKeys, Config, Identity};
 use crate::endpoint::{EXPLANATIONS, Endpoint};
 use crate::entropy::Entropy;
 use crate::handshake::EarlyControl;
-use crate::handshake::answer::ResponderAction;
 use crate::handshake::passive::Passive;
+use crate::handshake::passive::ResponderAction;
 use crate::time::Instant;
 
 /// Most answers in the queue. In a flood the oldest are dropped; a true peer sends OPEN again.

@@ -2,7 +2,6 @@
 //! `docs/protocol.md §4`). The state machine is drawn in `docs/protocol.md §10.3`.
 
 pub(crate) mod active;
-pub(crate) mod answer;
 mod authentication;
 mod half_open;
 pub(crate) mod passive;

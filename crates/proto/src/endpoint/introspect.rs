@@ -1,8 +1,11 @@
-//! Getters of an endpoint.
+//! Getters of an endpoint, and the keys that it accepts.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Endpoint, HandshakeSide};
+use crate::config::{AuthorizedKeys, Identity, PublicKey};
 use crate::connection::Machine;
 use crate::stats::Stats;
 use crate::time::Instant;
@@ -89,5 +92,29 @@ impl Endpoint {
         stats.overrun = self.counts.overrun.map_or(0, |(first, last)| last.wrapping_sub(first));
         stats.opened_at = self.counts.opened_at;
         stats
+    }
+
+    /// Delivered bytes, as far as this end knows, and the smallest round trip, once known. A sender
+    /// counts by REPORTs: OKs come in irregular bursts.
+    pub fn moved(&self) -> (u64, Option<Duration>) {
+        match self.connection.as_ref().map(|connection| &connection.machine) {
+            Some(Machine::Sender(sender)) => sender.moved(),
+            Some(Machine::Receiver(receiver)) => receiver.moved(),
+            None => (0, None),
+        }
+    }
+
+    /// Passive end with an identity: sets the keys that may open a connection, in place of those
+    /// before. An open connection stays.
+    pub fn authorize(&mut self, authorized: Arc<AuthorizedKeys>) {
+        if let HandshakeSide::Passive(passive) = &mut self.opener {
+            passive.on_authorized(&authorized);
+        }
+        self.config.identity = Some(Identity::server(authorized));
+    }
+
+    /// The peer's static key, if a connection is open and was opened by keys.
+    pub fn peer_key(&self) -> Option<PublicKey> {
+        self.peer_key
     }
 }
