@@ -60,7 +60,7 @@ impl AmplificationLimit {
     }
 
     /// Coins decide which packets leave from now on.
-    pub(crate) fn toss(&mut self) {
+    pub(crate) fn use_coins(&mut self) {
         self.by_coins = true;
     }
 
@@ -77,12 +77,12 @@ impl AmplificationLimit {
         self.sent = self.sent.saturating_add(bytes as u64).saturating_add(headers);
     }
 
-    /// The peer guessed `tosses` coins right. Returns whether that validates the address. Only
+    /// The peer guessed `coins` coins right. Returns whether that validates the address. Only
     /// bytes received until now are doubled: else an attacker who was lucky once could multiply the
     /// gain by sending more.
-    pub(crate) fn on_right(&mut self, tosses: u32) -> bool {
+    pub(crate) fn on_right(&mut self, coins: u32) -> bool {
         let before = self.right / COINS_PER_DOUBLING;
-        self.right = self.right.saturating_add(tosses).min(COINS_FOR_VALIDATION);
+        self.right = self.right.saturating_add(coins).min(COINS_FOR_VALIDATION);
         self.multiplied =
             self.multiplied.saturating_mul(1 << (self.right / COINS_PER_DOUBLING - before));
         self.right >= COINS_FOR_VALIDATION
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn blind_guesses_draw_three_times_the_received_bytes_in_the_mean() {
         let mut limit = AmplificationLimit::new(0, false);
-        limit.toss();
+        limit.use_coins();
         limit.on_received(700);
         // Each doubling is an eighth as likely as the one before.
         let mut mean = 0.0;
@@ -201,7 +201,7 @@ mod tests {
                 for doublings in 0..(COINS_FOR_VALIDATION / COINS_PER_DOUBLING) as i32 {
                     let chance = 7.0 / 8.0 / 8.0_f64.powi(doublings);
                     let mut limit = AmplificationLimit::new(0, false);
-                    limit.toss();
+                    limit.use_coins();
                     let mut said = 700;
                     limit.on_received(700);
                     for doubled in 0..=doublings {

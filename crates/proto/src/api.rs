@@ -45,7 +45,7 @@ const STARVED_AFTER: Duration = Duration::from_millis(100);
 impl RecvMeta {
     /// Time for which this host was suspended or starved while the datagram waited. It does not
     /// count in the round trip that the datagram ends.
-    pub(crate) fn stood_still(&self) -> Duration {
+    pub(crate) fn host_stall(&self) -> Duration {
         if self.age < STARVED_AFTER { Duration::ZERO } else { self.age }
     }
 }
@@ -73,7 +73,7 @@ pub struct Datagram<'a> {
     /// The local address it came to, if answers must come from there.
     pub local: Option<IpAddr>,
     /// Its ECN mark, and how long it has waited at this host.
-    pub reception: RecvMeta,
+    pub meta: RecvMeta,
     /// Its bytes; the machine may decrypt in place.
     pub bytes: &'a mut [u8],
 }

@@ -145,7 +145,7 @@ impl Connection {
     /// Whether a packet from this route may be the peer's.
     pub(crate) fn may_come_from(&self, route: Route) -> bool {
         self.profile.peer_may_move
-            || self.addresses.validated().is_some_and(|home| home.peer == route.peer)
+            || self.addresses.validated().is_some_and(|validated| validated.peer == route.peer)
     }
 
     /// Whether a packet of the peer arrived so lately that it counts as alive.
@@ -159,7 +159,7 @@ impl Connection {
         let mut packet = Vec::new();
         self.codec.put_abort(&mut packet, "another program with the same ticket took the place");
         self.release_all(now);
-        self.addresses.validated().map(|home| (home, packet))
+        self.addresses.validated().map(|validated| (validated, packet))
     }
 
     /// A packet under this connection's keys left before the connection was open.
@@ -232,7 +232,8 @@ impl Connection {
         route: Route,
         bytes: &[u8],
     ) -> DatagramOutcome {
-        let from_home = self.addresses.validated().is_some_and(|home| home.peer == route.peer);
+        let from_home =
+            self.addresses.validated().is_some_and(|validated| validated.peer == route.peer);
         // On an unconfirmed branch BRANCH may only be late (`docs/protocol.md §4.10`).
         match self.codec.unknown(bytes).filter(|_| from_home && !self.half_open) {
             Some(number) => {
@@ -251,7 +252,7 @@ impl Connection {
         now: Instant,
         route: Route,
         bytes: &mut [u8],
-        reception: RecvMeta,
+        meta: RecvMeta,
     ) -> DatagramOutcome {
         let len = bytes.len();
         if let Closing::Closed(_) = self.closing {
@@ -267,7 +268,7 @@ impl Connection {
         let number = received.number();
         let taken = match received {
             DecodedPacket::Data { .. } | DecodedPacket::Repair { .. } => {
-                self.handle_of_buffer(now, &received, reception)
+                self.handle_of_buffer(now, &received, meta)
             }
             DecodedPacket::Other { number, bytes, packet } => {
                 if let Machine::Receiver(receiver) = &mut self.machine {
@@ -275,7 +276,7 @@ impl Connection {
                         OtherPacket::Keepalive(keepalive) => usize::from(keepalive.padding),
                         _ => 0,
                     };
-                    receiver.on_authentic(now, number, (bytes - padding, bytes), reception);
+                    receiver.on_authentic(now, number, (bytes - padding, bytes), meta);
                 }
                 self.handle_other(now, route, bytes, packet)
             }
@@ -483,10 +484,10 @@ impl Connection {
             return Some(single);
         }
         let goes_on = matches!(self.closing, Closing::No | Closing::QuitPending { .. });
-        let home = self.addresses.validated().filter(|_| goes_on)?;
+        let validated = self.addresses.validated().filter(|_| goes_on)?;
         let start = out.len();
         if let Some(len) = self.poll_echo(now, out) {
-            return Some((home, len));
+            return Some((validated, len));
         }
         let segment = match &mut self.machine {
             Machine::Sender(sender) => sender.poll_transmit(now, &mut self.codec, out),
@@ -501,25 +502,29 @@ impl Connection {
             self.amplification_limit.iter_mut().for_each(AmplificationLimit::on_others);
             self.tick_quit_pending(now);
         }
-        segment.map(|segment| (home, segment))
+        segment.map(|segment| (validated, segment))
     }
 
     /// The outbox goes first. While no address is validated, only CHALLENGEs and ANSWERs leave; the
     /// others wait.
     fn next_single(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<(Route, usize)> {
-        let (home, start) = (self.addresses.validated(), out.len());
-        let (route, number) =
-            match self.outbox.poll(home, self.amplification_limit.as_ref(), &mut self.codec, out) {
-                Some(packet) => packet,
-                None => {
-                    if let Closing::Closed(_) = self.closing {
-                        return None;
-                    }
-                    let interval = self.quit_interval();
-                    let (route, token) = self.addresses.poll_challenge(now, interval)?;
-                    (route, self.codec.put_challenge(out, &token))
+        let (validated, start) = (self.addresses.validated(), out.len());
+        let (route, number) = match self.outbox.poll(
+            validated,
+            self.amplification_limit.as_ref(),
+            &mut self.codec,
+            out,
+        ) {
+            Some(packet) => packet,
+            None => {
+                if let Closing::Closed(_) = self.closing {
+                    return None;
                 }
-            };
+                let interval = self.quit_interval();
+                let (route, token) = self.addresses.poll_challenge(now, interval)?;
+                (route, self.codec.put_challenge(out, &token))
+            }
+        };
         let len = out.len() - start;
         self.last_sent = now;
         self.on_sent_bytes(len, 1);
@@ -531,8 +536,8 @@ impl Connection {
     }
 
     pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
-        let home = self.addresses.validated();
-        if self.outbox.is_ready(home, self.amplification_limit.as_ref()) {
+        let validated = self.addresses.validated();
+        if self.outbox.is_ready(validated, self.amplification_limit.as_ref()) {
             return Some(now);
         }
         let challenge = self.addresses.next_timeout();
@@ -547,7 +552,7 @@ impl Connection {
             Machine::Receiver(receiver) => receiver.next_timeout(),
         };
         // Without a validated address nothing can leave, so there is no reason to wake.
-        let machine = machine.filter(|at| home.is_some() || *at > now);
+        let machine = machine.filter(|at| validated.is_some() || *at > now);
         let asks = self.profile.probes;
         earliest([
             machine,
@@ -591,7 +596,7 @@ impl Connection {
         now: Instant,
         route: Route,
         bytes: &[u8],
-        reception: RecvMeta,
+        meta: RecvMeta,
     ) -> bool {
         let Machine::Receiver(receiver) = &mut self.machine else { return false };
         let fast =
@@ -599,7 +604,7 @@ impl Connection {
         if !fast || receiver.is_finished() {
             return false;
         }
-        let Some(number) = receiver.take_predicted(now, bytes, reception, &mut self.codec) else {
+        let Some(number) = receiver.take_predicted(now, bytes, meta, &mut self.codec) else {
             return false;
         };
         let underway = receiver.underway();
@@ -624,7 +629,7 @@ impl Connection {
         &mut self,
         now: Instant,
         received: &DecodedPacket<'_>,
-        reception: RecvMeta,
+        meta: RecvMeta,
     ) -> PacketOutcome {
         let Machine::Receiver(receiver) = &mut self.machine else { return PacketOutcome::Dropped };
         if matches!(self.closing, Closing::Draining { .. }) {
@@ -633,10 +638,10 @@ impl Connection {
         let codec = &mut self.codec;
         match received {
             DecodedPacket::Data { header, raw } => {
-                receiver.handle_data(now, header, raw, reception, codec)
+                receiver.handle_data(now, header, raw, meta, codec)
             }
             DecodedPacket::Repair { header, raw } => {
-                receiver.handle_repair(now, header, raw, reception, codec)
+                receiver.handle_repair(now, header, raw, meta, codec)
             }
             DecodedPacket::Other { .. } => PacketOutcome::Dropped,
         }
@@ -657,7 +662,7 @@ impl Connection {
     }
 
     /// The peer's validated address.
-    pub(crate) fn home(&self) -> Option<Route> {
+    pub(crate) fn validated_route(&self) -> Option<Route> {
         self.addresses.validated()
     }
 

@@ -16,9 +16,9 @@ use crate::connection::{Connection, DatagramOutcome, Machine};
 use crate::entropy::Entropy;
 use crate::handshake::active::{Active, InitiatorEvent};
 use crate::handshake::passive::{CurrentConnection, Passive, ResponderAction};
-use crate::handshake::{Opened, PeerLocation, negotiated};
+use crate::handshake::{HandledAt, Opened, PeerLocation, negotiated};
 use crate::limits::{IPV4_HEADER_BYTES, IPV6_HEADER_BYTES};
-use crate::negotiated::Negotiated;
+use crate::negotiated::{HandshakeRtt, Negotiated};
 use crate::path_validation::PathValidator;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
@@ -107,12 +107,12 @@ impl Endpoint {
     pub(crate) fn served(
         config: Config,
         now: Instant,
-        (route, reception): (Route, RecvMeta),
+        (route, meta): (Route, RecvMeta),
         opened: Opened,
         first: Option<&mut [u8]>,
     ) -> Self {
         let mut new = Self::new(config, HandshakeSide::Done);
-        new.open(now, route, opened, first, reception);
+        new.open(now, route, opened, first, meta);
         new.collect(now);
         new
     }
@@ -244,18 +244,19 @@ impl Endpoint {
     }
 
     fn dispatch(&mut self, now: Instant, datagram: Datagram<'_>) -> DatagramOutcome {
-        let Datagram { from, local, reception, bytes } = datagram;
-        let (route, at) = (Route { peer: from, local }, (now, reception.stood_still()));
+        let Datagram { from, local, meta, bytes } = datagram;
+        let (route, at) =
+            (Route { peer: from, local }, HandledAt { now, host_stall: meta.host_stall() });
         let len = bytes.len();
         if let Some(connection) = self.connection.as_mut().filter(|c| c.may_come_from(route)) {
             connection.on_received(len);
             let unknown = sealed::kind_of(bytes) == Some(PacketType::Unknown);
             let handled = match unknown {
                 true => connection.handle_unknown(now, route, bytes),
-                false => connection.handle_datagram(now, route, bytes, reception),
+                false => connection.handle_datagram(now, route, bytes, meta),
             };
             if handled == DatagramOutcome::Authentic
-                || self.handle_lane_datagram(now, Datagram { from, local, reception, bytes })
+                || self.handle_lane_datagram(now, Datagram { from, local, meta, bytes })
             {
                 return DatagramOutcome::Authentic;
             }
@@ -265,7 +266,7 @@ impl Endpoint {
         let grants = if self.steering.paused { 0 } else { self.offered.len() as u32 };
         let have = self.have.as_deref().filter(|_| config.role == Role::Receiver);
         let words = |parameters: &Parameters, table_bytes| {
-            let of = negotiated(config, parameters, table_bytes, now, (None, None));
+            let of = negotiated(config, parameters, table_bytes, now, HandshakeRtt::default());
             Receiver::early_messages(of, have?, grants)
         };
         match &mut self.opener {
@@ -285,7 +286,7 @@ impl Endpoint {
                 },
                 InitiatorEvent::Authentic => {}
                 InitiatorEvent::Opened(opened, first) => {
-                    self.open(now, route, *opened, first, reception)
+                    self.open(now, route, *opened, first, meta)
                 }
             },
             // One client has quit: this end opens no other connection.
@@ -312,7 +313,7 @@ impl Endpoint {
                         self.reply(route, packet);
                     }
                     ResponderAction::Opened(opened, first) => {
-                        self.open(now, route, *opened, first, reception)
+                        self.open(now, route, *opened, first, meta)
                     }
                 }
             }
@@ -340,12 +341,11 @@ impl Endpoint {
         route: Route,
         opened: Opened,
         first: Option<&mut [u8]>,
-        reception: RecvMeta,
+        meta: RecvMeta,
     ) {
-        let Opened { link, parameters, table_bytes, rtt, longest_rtt, mut entropy, .. } = opened;
+        let Opened { codec, parameters, table_bytes, rtt, mut entropy, .. } = opened;
         self.end_old(now);
-        let negotiated =
-            negotiated(&self.config, &parameters, table_bytes, now, (rtt, longest_rtt));
+        let negotiated = negotiated(&self.config, &parameters, table_bytes, now, rtt);
         if self.config.accept_any_role {
             self.config.role = Role::left_by(parameters.mode);
         }
@@ -354,7 +354,7 @@ impl Endpoint {
         let overhead = self.config.overhead_bytes.saturating_sub(less);
         let mut machine = self.machine(now, negotiated, (overhead, route.peer.ip()));
         if let Machine::Sender(sender) = &mut machine {
-            sender.set_traps(entropy.draw());
+            sender.skip_numbers(entropy.draw());
         }
         let deaths = (self.config.death_timer, parameters.death_timer);
         let seed = entropy.draw_u64();
@@ -365,14 +365,9 @@ impl Endpoint {
             PeerLocation::OneOf(routes) => PathValidator::unvalidated(now, &routes, entropy),
         };
         let mut connection =
-            Connection::new(now, addresses, negotiated.profile, link, machine, deaths);
+            Connection::new(now, addresses, negotiated.profile, codec, machine, deaths);
         connection.trace().switch(self.trace.is_on());
-        self.let_begin(
-            &mut connection,
-            opened.root,
-            (&parameters, table_bytes),
-            (rtt, longest_rtt),
-        );
+        self.let_begin(&mut connection, opened.root, (&parameters, table_bytes), rtt);
         if let Some(echo) = opened.echo {
             connection.echo(now, echo);
         }
@@ -399,7 +394,7 @@ impl Endpoint {
         // buffers; or be data for a buffer granted with RESPONSE.
         self.hand_over(now, &mut connection, opened.early_control_sent);
         if let Some(bytes) = first {
-            connection.handle_datagram(now, route, bytes, reception);
+            connection.handle_datagram(now, route, bytes, meta);
         }
         self.connection = Some(connection);
     }
@@ -624,7 +619,7 @@ impl Endpoint {
             return;
         }
         let (len, kind) = (datagram.bytes.len(), datagram.bytes.get(3).copied().unwrap_or(255));
-        let RecvMeta { ecn, overrun, .. } = datagram.reception;
+        let RecvMeta { ecn, overrun, .. } = datagram.meta;
         self.count_overruns(now, overrun);
         if self.take_predicted(now, &datagram) {
             self.counts.received += 1;
@@ -673,11 +668,10 @@ impl Endpoint {
         let Some(connection) = self.connection.as_mut().filter(|_| !self.trace.is_on()) else {
             return false;
         };
-        let Datagram { from, local, reception, ref bytes } = *datagram;
-        connection.take_predicted(now, Route { peer: from, local }, bytes, reception)
+        let Datagram { from, local, meta, ref bytes } = *datagram;
+        connection.take_predicted(now, Route { peer: from, local }, bytes, meta)
     }
 }
 
 #[cfg(test)]
-#[path = "endpoint/arrival_tests.rs"]
 mod tests;

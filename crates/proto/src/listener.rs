@@ -12,9 +12,9 @@ use crate::api::{Datagram, Route, Transmit};
 use crate::config::{AuthorizedKeys, Config, Identity};
 use crate::endpoint::{EXPLANATIONS, Endpoint};
 use crate::entropy::Entropy;
-use crate::handshake::EarlyControl;
 use crate::handshake::passive::Passive;
 use crate::handshake::passive::ResponderAction;
+use crate::handshake::{EarlyControl, HandledAt};
 use crate::time::Instant;
 
 /// Most answers in the queue. In a flood the oldest are dropped; a true peer sends OPEN again.
@@ -45,12 +45,12 @@ impl PassiveListener {
     /// Handles a datagram that belongs to no open endpoint. Returns the endpoint that it opens,
     /// which has handled it.
     pub fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>) -> Option<Endpoint> {
-        let Datagram { from, local, reception, bytes } = datagram;
+        let Datagram { from, local, meta, bytes } = datagram;
         let route = Route { peer: from, local };
         // The peer, and so what this end has of its transfer, is known only once the connection is
         // open.
         let none: EarlyControl<'_> = &|_, _| None;
-        let at = (now, reception.stood_still());
+        let at = HandledAt { now, host_stall: meta.host_stall() };
         match self.passive.handle_datagram(at, route, bytes, (&self.config, none), None) {
             ResponderAction::Nothing
             | ResponderAction::Validated(_)
@@ -60,7 +60,7 @@ impl PassiveListener {
                 None
             }
             ResponderAction::Opened(opened, first) => {
-                Some(Endpoint::served(self.config.clone(), now, (route, reception), *opened, first))
+                Some(Endpoint::served(self.config.clone(), now, (route, meta), *opened, first))
             }
         }
     }
@@ -124,9 +124,9 @@ mod tests {
     ) {
         let (mut batch, now) = (Vec::new(), Instant::EPOCH);
         let from = ([192, 0, 2, 1], 1).into();
-        let reception = RecvMeta::default();
+        let meta = RecvMeta::default();
         while caller.poll_transmit(now, &mut batch).is_some() {
-            let datagram = Datagram { from, local: None, reception, bytes: &mut batch };
+            let datagram = Datagram { from, local: None, meta, bytes: &mut batch };
             match host {
                 Some(host) => host.handle_datagram(now, datagram),
                 None => *host = listener.handle_datagram(now, datagram),
@@ -139,7 +139,7 @@ mod tests {
             if said.is_none() {
                 return;
             }
-            let datagram = Datagram { from, local: None, reception, bytes: &mut batch };
+            let datagram = Datagram { from, local: None, meta, bytes: &mut batch };
             caller.handle_datagram(now, datagram);
             batch.clear();
         }
@@ -163,18 +163,15 @@ mod tests {
                 // The second brings the cookie.
                 while other.poll_transmit(now, &mut batch).is_some() {
                     let from = ([192, 0, 2, 9], 9).into();
-                    let reception = RecvMeta::default();
-                    let datagram = Datagram { from, local: None, reception, bytes: &mut batch };
+                    let meta = RecvMeta::default();
+                    let datagram = Datagram { from, local: None, meta, bytes: &mut batch };
                     assert!(listener.handle_datagram(now, datagram).is_none());
                     batch.clear();
                 }
                 while listener.poll_transmit(&mut batch).is_some() {
-                    let reception = RecvMeta::default();
+                    let meta = RecvMeta::default();
                     let bytes = &mut batch;
-                    other.handle_datagram(
-                        now,
-                        Datagram { from: server, local: None, reception, bytes },
-                    );
+                    other.handle_datagram(now, Datagram { from: server, local: None, meta, bytes });
                     batch.clear();
                 }
             }

@@ -34,6 +34,15 @@ pub(crate) struct Negotiated {
     pub(crate) longest_rtt: Option<Duration>,
 }
 
+/// The round trip of a handshake.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HandshakeRtt {
+    /// The round trip, if it was measured.
+    pub(crate) measured: Option<Duration>,
+    /// The same; or an upper bound, if only that is known.
+    pub(crate) longest: Option<Duration>,
+}
+
 impl Negotiated {
     /// Bytes of an IP packet of DATA: of the largest one, or, where the pacer counts packets and
     /// not bytes, the mean over a full buffer, whose last packet may be short.

@@ -208,7 +208,8 @@ impl PathValidator {
         candidates.sent_bytes = candidates.sent_bytes.saturating_add(CHALLENGE_BYTES);
         candidates.next = now + interval;
         if candidates.left == 0 && self.validated.is_none() {
-            // Nothing else leaves, and the peer may have no validated address either: both must go on.
+            // Nothing else leaves, and the peer may have no validated address either: both must go
+            // on.
             (candidates.left, candidates.next) = (1, now + LONG_INTERVAL);
         }
         Some((candidates.route, candidates.token))
@@ -269,7 +270,7 @@ mod tests {
         let candidates = challenges(&mut addresses, at(1));
         let routes: Vec<Route> = candidates.iter().map(|(route, _)| *route).collect();
         assert_eq!((routes, addresses.validated()), (vec![route(2), route(1)], Some(route(1))));
-        assert!(!addresses.on_answer(&[0; 8]), "not what was candidates");
+        assert!(!addresses.on_answer(&[0; 8]), "not what was challenged");
         assert!(addresses.on_answer(&candidates[0].1));
         assert_eq!((addresses.validated(), addresses.next_timeout()), (Some(route(2)), None));
     }
@@ -336,7 +337,7 @@ mod tests {
         let candidates = challenges(&mut addresses, at(100));
         assert_eq!(candidates.len(), MAX_CANDIDATES);
         let (_, token) =
-            candidates.iter().find(|(to, _)| *to == route(1)).expect("still candidates");
+            candidates.iter().find(|(to, _)| *to == route(1)).expect("still a candidate");
         assert!(addresses.on_answer(token));
         assert_eq!(addresses.validated(), Some(route(1)));
     }
@@ -368,10 +369,7 @@ mod tests {
         let mut bytes = 0;
         for _ in 0..1000 {
             let also = addresses.also_answered(route(9));
-            assert!(
-                also.iter().all(|to| *to == route(1)),
-                "nothing received_bytes from there: {also:?}"
-            );
+            assert!(also.iter().all(|to| *to == route(1)), "nothing came from there: {also:?}");
             bytes += also.len() as u64 * CHALLENGE_BYTES;
         }
         assert!(bytes > 0 && bytes <= 2 * 100, "{bytes}");

@@ -28,7 +28,8 @@ pub(crate) struct RttEstimator {
     expiries: u32,
     /// Acknowledgements are piggybacked on whatever the peer sends next.
     piggybacked: bool,
-    /// [`Self::timeout`] and [`Self::report_interval`], which are asked for far more often than they change.
+    /// [`Self::timeout`] and [`Self::report_interval`], which are asked for far more often than
+    /// they change.
     timeout: Duration,
     report_interval: Duration,
 }

@@ -22,8 +22,8 @@ fn server() -> SocketAddr {
 }
 
 fn hear(end: &mut Endpoint, mut bytes: Vec<u8>) {
-    let (from, reception) = (server(), RecvMeta::default());
-    end.handle_datagram(NOW, Datagram { from, local: None, reception, bytes: &mut bytes });
+    let (from, meta) = (server(), RecvMeta::default());
+    end.handle_datagram(NOW, Datagram { from, local: None, meta, bytes: &mut bytes });
 }
 
 /// The packets that leave now.

@@ -195,8 +195,7 @@ impl Lab {
         let now = self.now;
         let unknown = sealed::parse_unknown(&bytes).ok().map(|(id, _)| id);
         let id = sealed::destination(&bytes).or(unknown);
-        let datagram =
-            Datagram { from, local: None, reception: RecvMeta::default(), bytes: &mut bytes };
+        let datagram = Datagram { from, local: None, meta: RecvMeta::default(), bytes: &mut bytes };
         if !to_server {
             let own =
                 |end: &Endpoint| id.is_some() && end.connection_ids().any(|of| Some(of) == id);

@@ -86,7 +86,7 @@ fn give(end: &mut Endpoint, now: Instant, from: SocketAddr, bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
     end.handle_datagram(
         now,
-        Datagram { from, local: None, reception: RecvMeta::default(), bytes: &mut bytes },
+        Datagram { from, local: None, meta: RecvMeta::default(), bytes: &mut bytes },
     );
 }
 
@@ -98,8 +98,7 @@ fn knock(
     bytes: &[u8],
 ) -> (Option<Endpoint>, Vec<Vec<u8>>) {
     let mut bytes = bytes.to_vec();
-    let datagram =
-        Datagram { from, local: None, reception: RecvMeta::default(), bytes: &mut bytes };
+    let datagram = Datagram { from, local: None, meta: RecvMeta::default(), bytes: &mut bytes };
     let end = door.handle_datagram(now, datagram);
     let (mut all, mut batch) = (Vec::new(), Vec::new());
     while door.poll_transmit(&mut batch).is_some() {

@@ -39,8 +39,8 @@ fn said(end: &mut Endpoint, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
 
 fn hear(end: &mut Endpoint, now: Instant, from: SocketAddr, packet: &[u8]) {
     let mut bytes = packet.to_vec();
-    let reception = RecvMeta::default();
-    end.handle_datagram(now, Datagram { from, local: None, reception, bytes: &mut bytes });
+    let meta = RecvMeta::default();
+    end.handle_datagram(now, Datagram { from, local: None, meta, bytes: &mut bytes });
     while end.poll_event().is_some() {}
 }
 

@@ -154,7 +154,7 @@ impl Pair {
             };
             to.endpoint.handle_datagram(
                 self.now,
-                Datagram { from, local: None, reception: RecvMeta::default(), bytes: &mut bytes },
+                Datagram { from, local: None, meta: RecvMeta::default(), bytes: &mut bytes },
             );
         }
     }
@@ -311,12 +311,7 @@ fn packets_are_addressed_to_the_ids_that_an_end_says() {
         }
         to.handle_datagram(
             now,
-            Datagram {
-                from: address,
-                local: None,
-                reception: RecvMeta::default(),
-                bytes: &mut batch,
-            },
+            Datagram { from: address, local: None, meta: RecvMeta::default(), bytes: &mut batch },
         );
     }
     assert_eq!(to_receiver.first().copied(), receiver.connection_id());
@@ -326,13 +321,13 @@ fn packets_are_addressed_to_the_ids_that_an_end_says() {
     again.poll_transmit(now, &mut open).unwrap();
     receiver.handle_datagram(
         now,
-        Datagram { from: a, local: None, reception: RecvMeta::default(), bytes: &mut open },
+        Datagram { from: a, local: None, meta: RecvMeta::default(), bytes: &mut open },
     );
     assert_eq!(receiver.connection_ids().count(), 1, "not while the first one is there");
     let later = now + Duration::from_secs(4);
     receiver.handle_datagram(
         later,
-        Datagram { from: a, local: None, reception: RecvMeta::default(), bytes: &mut open },
+        Datagram { from: a, local: None, meta: RecvMeta::default(), bytes: &mut open },
     );
     assert_eq!(receiver.connection_ids().count(), 2);
     assert_eq!(receiver.connection_ids().next(), to_receiver.first().copied());

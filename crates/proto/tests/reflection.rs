@@ -68,8 +68,7 @@ impl Victim {
     fn hear(&mut self, mut bytes: Vec<u8>) {
         self.came += bytes.len() as u64 + HEADERS;
         let from = SocketAddr::from(([192, 0, 2, 1], 2));
-        let datagram =
-            Datagram { from, local: None, reception: RecvMeta::default(), bytes: &mut bytes };
+        let datagram = Datagram { from, local: None, meta: RecvMeta::default(), bytes: &mut bytes };
         self.end.handle_datagram(self.now, datagram);
         self.collect();
     }

@@ -59,7 +59,7 @@ fn give(end: &mut Endpoint, now: Instant, from: SocketAddr, bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
     end.handle_datagram(
         now,
-        Datagram { from, local: None, reception: RecvMeta::default(), bytes: &mut bytes },
+        Datagram { from, local: None, meta: RecvMeta::default(), bytes: &mut bytes },
     );
 }
 

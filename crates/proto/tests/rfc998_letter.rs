@@ -41,12 +41,8 @@ impl Bench {
     }
 
     fn hear(&mut self, mut bytes: Vec<u8>) {
-        let datagram = Datagram {
-            from: self.peer,
-            local: None,
-            reception: RecvMeta::default(),
-            bytes: &mut bytes,
-        };
+        let datagram =
+            Datagram { from: self.peer, local: None, meta: RecvMeta::default(), bytes: &mut bytes };
         self.end.handle_datagram(self.now, datagram);
         self.collect();
     }
@@ -251,12 +247,8 @@ fn buffers_of_any_size_open() {
             Parameters { buffer_bytes: bytes, ..Bench::active(Role::Sender, |_| {}).proposal() };
         let mut open = Vec::new();
         rfc998::encode_open(PORTS, &proposal, &mut open);
-        let datagram = Datagram {
-            from: peer(),
-            local: None,
-            reception: RecvMeta::default(),
-            bytes: &mut open,
-        };
+        let datagram =
+            Datagram { from: peer(), local: None, meta: RecvMeta::default(), bytes: &mut open };
         passive.handle_datagram(start(), datagram);
         let opened = passive.poll_event();
         assert!(matches!(opened, Some(Event::Opened { image_bytes, .. }) if image_bytes == bytes));

@@ -83,8 +83,8 @@ impl Transcript {
                 };
                 write!(
                     self.stage,
-                    "Closed(Stalled(Stalled {{ what: {what}, lasted: {lasted:?}, heard: {received:?}, \
-                     tried: {attempts:?} }}))"
+                    "Closed(Stalled(Stalled {{ what: {what}, lasted: {lasted:?}, \
+                     heard: {received:?}, tried: {attempts:?} }}))"
                 )
             }
             other => write!(self.stage, "{other:?}"),

@@ -78,8 +78,8 @@ impl Target {
     /// It comes, and what it draws leaves.
     pub(crate) fn hit(&mut self, bytes: &mut [u8]) {
         let (now, from) = (Instant::EPOCH, ([203, 0, 113, 5], 998).into());
-        let reception = RecvMeta::default();
-        self.end.handle_datagram(now, Datagram { from, local: None, reception, bytes });
+        let meta = RecvMeta::default();
+        self.end.handle_datagram(now, Datagram { from, local: None, meta, bytes });
         self.batch.clear();
         while self.end.poll_transmit(now, &mut self.batch).is_some() {}
     }
@@ -182,6 +182,6 @@ fn sent(end: &mut Endpoint, now: Instant) -> Vec<Vec<u8>> {
 }
 
 fn give(end: &mut Endpoint, now: Instant, from: SocketAddr, mut bytes: Vec<u8>) {
-    let reception = RecvMeta::default();
-    end.handle_datagram(now, Datagram { from, local: None, reception, bytes: &mut bytes });
+    let meta = RecvMeta::default();
+    end.handle_datagram(now, Datagram { from, local: None, meta, bytes: &mut bytes });
 }

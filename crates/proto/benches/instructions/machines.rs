@@ -114,7 +114,7 @@ impl World {
                 let bytes = &mut bytes[..];
                 end.handle_datagram(
                     now,
-                    Datagram { from, local: None, reception: RecvMeta::default(), bytes },
+                    Datagram { from, local: None, meta: RecvMeta::default(), bytes },
                 );
             });
         }

@@ -44,7 +44,7 @@ impl Connection {
     ) {
         limit.on_received(received);
         if let Machine::Sender(sender) = &mut self.machine {
-            limit.toss();
+            limit.use_coins();
             sender.test_by_coins(Some(seed));
         }
         self.amplification_limit = Some(limit);

@@ -9,7 +9,7 @@ use super::{Closing, Connection};
 use crate::api::CloseReason;
 use crate::crypto::cipher::Cipher;
 use crate::crypto::exporter::{Chain, ChainKeys};
-use crate::negotiated::PacketOutcome;
+use crate::negotiated::{HandshakeRtt, PacketOutcome};
 use crate::time::{Instant, earliest};
 use crate::wire::packet::Parameters;
 use crate::wire::sealed::{Branch, HandshakePayload};
@@ -33,7 +33,7 @@ pub(crate) struct Branches {
     /// The negotiated parameters: those of branches are no looser.
     negotiated: HandshakePayload,
     /// Round trip of the handshake, if measured, and its upper bound.
-    pub(crate) rtts: (Option<Duration>, Option<Duration>),
+    pub(crate) rtt: HandshakeRtt,
     side: BranchSide,
 }
 
@@ -97,7 +97,7 @@ impl Branches {
         chain: Chain,
         active: bool,
         negotiated: HandshakePayload,
-        rtts: (Option<Duration>, Option<Duration>),
+        rtt: HandshakeRtt,
     ) -> Self {
         let side = match active {
             true => BranchSide::Active { chain, next: 1, unacked: Vec::new() },
@@ -105,7 +105,7 @@ impl Branches {
                 BranchSide::Passive { unused: UnusedKeys::of(chain), arrived: VecDeque::new() }
             }
         };
-        Self { negotiated, rtts, side }
+        Self { negotiated, rtt, side }
     }
 
     /// The negotiated parameters of the connection.
@@ -176,8 +176,7 @@ impl Connection {
     ) -> Option<(Branch, ChainKeys)> {
         let branches = self.branches.as_mut().filter(|_| self.closing == Closing::No)?;
         let offer = branches.within(wanted);
-        let (wait, _) = branches.rtts;
-        let wait = (wait.unwrap_or_default() * 3 / 2).max(MIN_INTERVAL);
+        let wait = (branches.rtt.measured.unwrap_or_default() * 3 / 2).max(MIN_INTERVAL);
         let BranchSide::Active { chain, next: number, unacked } = &mut branches.side else {
             return None;
         };

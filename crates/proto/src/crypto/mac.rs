@@ -204,8 +204,8 @@ mod tests {
             let cookie = jar.cookie(at(cookie_then), peer, 7, 8);
             let end = (cookie_then / 120 + 2) * 120;
             assert!(jar.valid(at(cookie_then), peer, 7, 8, &cookie));
-            assert!(jar.valid(at(end - 1), peer, 7, 8, &cookie), "cookie_then at {cookie_then}");
-            assert!(!jar.valid(at(end), peer, 7, 8, &cookie), "cookie_then at {cookie_then}");
+            assert!(jar.valid(at(end - 1), peer, 7, 8, &cookie), "made at {cookie_then}");
+            assert!(!jar.valid(at(end), peer, 7, 8, &cookie), "made at {cookie_then}");
         }
         let future = jar.cookie(at(240), peer, 7, 8);
         assert!(!jar.valid(at(0), peer, 7, 8, &future));

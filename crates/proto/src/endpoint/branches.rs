@@ -1,7 +1,5 @@
 //! Connections that branch from that of an endpoint (`docs/protocol.md §4.10`).
 
-use std::time::Duration;
-
 use super::{Endpoint, HandshakeSide};
 use crate::api::{CloseReason, RecvMeta, Route};
 use crate::config::{Config, Wire};
@@ -9,6 +7,7 @@ use crate::connection::{Branches, Connection};
 use crate::crypto::exporter::ExporterSecret;
 use crate::entropy::Entropy;
 use crate::handshake::{Opened, propose};
+use crate::negotiated::HandshakeRtt;
 use crate::time::Instant;
 use crate::wire::packet::Parameters;
 use crate::wire::sealed::HandshakePayload;
@@ -22,10 +21,10 @@ impl Endpoint {
     /// ([`Config::branches`]); or if 64 others are not confirmed yet.
     pub fn branch(&mut self, now: Instant, config: Config, entropy: [u8; 32]) -> Option<Self> {
         let connection = self.connection.as_mut()?;
-        let home = connection.addresses.validated()?;
+        let validated = connection.addresses.validated()?;
         let stem = connection.own_id();
         let branches = connection.branches()?;
-        let (settled, rtts) = (branches.negotiated().clone(), branches.rtts);
+        let (settled, rtt) = (branches.negotiated().clone(), branches.rtt);
         let parameters = propose(&config, 0);
         let wanted = HandshakePayload {
             parameters,
@@ -37,9 +36,9 @@ impl Endpoint {
         // The peer's own values count here, as in a RESPONSE.
         let Parameters { death_timer, client, .. } = settled.parameters;
         let parameters = Parameters { death_timer, client, ..parameters };
-        let link = connection.codec_of(&keys, true)?;
-        let opened = Opened::branch(link, (parameters, table_bytes), rtts, Entropy::new(entropy));
-        Some(self.branched(config, now, (home, stem), opened))
+        let codec = connection.codec_of(&keys, true)?;
+        let opened = Opened::branch(codec, (parameters, table_bytes), rtt, Entropy::new(entropy));
+        Some(self.branched(config, now, (validated, stem), opened))
     }
 
     /// Active end: a packet of the branch with this connection id arrived.
@@ -75,17 +74,17 @@ impl Endpoint {
         is_taken: impl Fn(u32) -> bool,
     ) -> Option<Self> {
         let connection = self.connection.as_mut()?;
-        let home = connection.addresses.validated()?;
+        let validated = connection.addresses.validated()?;
         let stem = connection.own_id();
         let branches = connection.branches()?;
-        let rtts = branches.rtts;
+        let rtt = branches.rtt;
         let (branch, keys) =
             std::iter::from_fn(|| branches.take_arrived()).find(|(_, keys)| !is_taken(keys.id))?;
         let HandshakePayload { parameters, table_bytes, .. } = branch.offer;
-        let link = connection.codec_of(&keys, false)?;
+        let codec = connection.codec_of(&keys, false)?;
         let opened =
-            Opened::branch(link, (parameters, table_bytes), rtts, Entropy::new(entropy()?));
-        Some(self.branched(self.config.clone(), now, (home, stem), opened))
+            Opened::branch(codec, (parameters, table_bytes), rtt, Entropy::new(entropy()?));
+        Some(self.branched(self.config.clone(), now, (validated, stem), opened))
     }
 
     /// The connection id, at this end, of the connection from which this one branched.
@@ -97,12 +96,12 @@ impl Endpoint {
         &self,
         config: Config,
         now: Instant,
-        (home, stem): (Route, Option<u32>),
+        (validated, stem): (Route, Option<u32>),
         opened: Opened,
     ) -> Self {
         let config = Config { branches: false, ..config };
         let opened = Opened { peer_key: self.peer_key, ..opened };
-        let mut new = Self::served(config, now, (home, RecvMeta::default()), opened, None);
+        let mut new = Self::served(config, now, (validated, RecvMeta::default()), opened, None);
         new.stem = stem;
         new
     }
@@ -114,7 +113,7 @@ impl Endpoint {
         connection: &mut Connection,
         root: Option<ExporterSecret>,
         (parameters, table_bytes): (&Parameters, u32),
-        rtts: (Option<Duration>, Option<Duration>),
+        rtt: HandshakeRtt,
     ) {
         let active = matches!(self.opener, HandshakeSide::Active(_));
         if active && self.config.wire == Wire::Sealed {
@@ -126,6 +125,6 @@ impl Endpoint {
         let Some((root, cipher)) = root.zip(connection.cipher()) else { return };
         let parameters = parameters.clone();
         let settled = HandshakePayload { parameters, ciphers: cipher.bit(), table_bytes };
-        connection.let_branch(Branches::of(root.branches(), active, settled, rtts));
+        connection.let_branch(Branches::of(root.branches(), active, settled, rtt));
     }
 }

@@ -14,7 +14,9 @@ impl Endpoint {
     /// The peer's validated address, or the one that the handshake uses.
     pub fn peer(&self) -> Option<SocketAddr> {
         match (&self.connection, &self.opener) {
-            (Some(connection), _) => connection.addresses.validated().map(|home| home.peer),
+            (Some(connection), _) => {
+                connection.addresses.validated().map(|validated| validated.peer)
+            }
             (None, HandshakeSide::Active(active)) => Some(active.peer()),
             (None, HandshakeSide::Passive(_) | HandshakeSide::Done) => None,
         }

@@ -16,6 +16,7 @@ use crate::crypto::exporter::{Chain, ChainKeys};
 use crate::entropy::Entropy;
 use crate::handshake::{Opened, PeerLocation};
 use crate::limits::{MAX_LANE_NUMBER, MAX_LANES};
+use crate::negotiated::HandshakeRtt;
 pub use crate::rate::lanes::{LaneShare, LaneTally};
 use crate::time::{Instant, earliest};
 use crate::units::Rate;
@@ -101,8 +102,9 @@ impl Lanes {
         let before = lane.end.counts.received;
         lane.end.handle_datagram(now, datagram);
         let authentic = lane.end.counts.received > before;
-        let home = lane.end.connection.as_ref().and_then(|connection| connection.home());
-        if let Some(peer) = home {
+        let validated =
+            lane.end.connection.as_ref().and_then(|connection| connection.validated_route());
+        if let Some(peer) = validated {
             let (_, lane) = self.validating.remove(at);
             self.waiting.push_back(Lane { peer, ..lane });
         }
@@ -117,12 +119,12 @@ impl Endpoint {
     pub fn call_lane(&mut self, now: Instant, entropy: [u8; 32]) -> Option<Lane> {
         let number = (1..=MAX_LANE_NUMBER).find(|number| self.lanes.begun >> number & 1 == 0)?;
         let connection = self.connection.as_ref()?;
-        let (peer, _) = (connection.home()?, connection.cipher()?);
+        let (peer, _) = (connection.validated_route()?, connection.cipher()?);
         // Numbers are used in order, and so are the steps of the chain.
         let keys = self.lanes.chain.as_mut()?.step();
-        let link = connection.codec_of(&keys, true)?;
+        let codec = connection.codec_of(&keys, true)?;
         self.lanes.begun |= 1 << number;
-        let mut opened = self.open_lane(now, link, Entropy::new(entropy))?;
+        let mut opened = self.open_lane(now, codec, Entropy::new(entropy))?;
         opened.unconfirmed = true;
         let route = Route { local: None, ..peer };
         let end = self.lane(now, (route, RecvMeta::default()), opened, None);
@@ -246,28 +248,34 @@ impl Endpoint {
         if self.lanes.validating.len() + self.lanes.waiting.len() >= MAX_PENDING {
             return false;
         }
-        let Datagram { from, local, reception, bytes } = datagram;
+        let Datagram { from, local, meta, bytes } = datagram;
         let route = Route { peer: from, local };
         let at = usize::from(number - 1);
         let Some(keys) = self.lanes.keys.get(at).and_then(Option::as_ref) else { return false };
-        let link = self.connection.as_ref().and_then(|connection| connection.codec_of(keys, false));
-        let Some(link) = link.filter(|link| link.authenticates(bytes)) else { return false };
+        let codec =
+            self.connection.as_ref().and_then(|connection| connection.codec_of(keys, false));
+        let Some(codec) = codec.filter(|codec| codec.authenticates(bytes)) else { return false };
         let Some(entropy) = self.lanes.entropy.as_mut().map(Entropy::draw) else { return false };
         self.lanes.begun |= 1 << number;
         self.lanes.keys[at] = None;
-        let Some(mut opened) = self.open_lane(now, link, Entropy::new(entropy)) else {
+        let Some(mut opened) = self.open_lane(now, codec, Entropy::new(entropy)) else {
             return false;
         };
         opened.location = PeerLocation::OneOf(vec![(route, bytes.len() as u64)]);
-        let end = self.lane(now, (route, reception), opened, Some(bytes));
+        let end = self.lane(now, (route, meta), opened, Some(bytes));
         self.lanes.validating.push((now + VALIDATION_TIME, Lane { number, peer: route, end }));
         true
     }
 
-    fn open_lane(&self, now: Instant, link: Codec, entropy: Entropy) -> Option<Opened> {
+    fn open_lane(&self, now: Instant, codec: Codec, entropy: Entropy) -> Option<Opened> {
         let (parameters, table_bytes) = self.lanes.negotiated.as_ref()?;
         let rtt = self.stats(now).min_rtt;
-        Some(Opened::branch(link, (parameters.clone(), *table_bytes), (rtt, rtt), entropy))
+        Some(Opened::branch(
+            codec,
+            (parameters.clone(), *table_bytes),
+            HandshakeRtt { measured: rtt, longest: rtt },
+            entropy,
+        ))
     }
 
     fn lane(

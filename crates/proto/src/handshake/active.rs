@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::pending_responses::{PendingResponse, PendingResponses, ResponseVerdict};
-use super::{EarlyControl, Opened, PeerLocation, check_response, propose};
+use super::{EarlyControl, HandledAt, Opened, PeerLocation, check_response, propose};
 use crate::api::{CloseReason, Route};
 use crate::codec::Codec;
 use crate::config::{Config, Wire};
 use crate::entropy::Entropy;
+use crate::negotiated::HandshakeRtt;
 use crate::peer_gone::PeerGoneEvidence;
 use crate::rtt::without;
 use crate::time::{Instant, earliest};
@@ -188,23 +189,26 @@ impl Active {
         short
     }
 
-    /// Handles a datagram; `still`: how long this host was suspended while it waited.
+    /// Handles a datagram; `host_stall`: how long this host was suspended while it waited.
     pub(crate) fn handle_datagram<'a>(
         &mut self,
-        (now, still): (Instant, Duration),
+        HandledAt { now, host_stall }: HandledAt,
         route: Route,
         bytes: &'a mut [u8],
         words: EarlyControl<'_>,
     ) -> InitiatorEvent<'a> {
         let called = route.peer == self.peer;
         if let Handshake::Rfc998 { .. } = &self.handshake {
-            let opened = called.then(|| self.handle_rfc998((now, still), bytes)).flatten();
+            let opened =
+                called.then(|| self.handle_rfc998(HandledAt { now, host_stall }, bytes)).flatten();
             return opened
                 .map_or(InitiatorEvent::Nothing, |opened| InitiatorEvent::Opened(opened, None));
         }
         // An authentic packet may come from another address: a passive end may move too.
         let authentic = match sealed::kind_of(bytes) {
-            Some(PacketType::Response) => self.handle_response((now, still), bytes, words),
+            Some(PacketType::Response) => {
+                self.handle_response(HandledAt { now, host_stall }, bytes, words)
+            }
             Some(PacketType::Cookie) => self.handle_cookie(now, bytes),
             Some(PacketType::Refused) => self.handle_refused(now, bytes, called),
             Some(kind) if !kind.is_handshake() => return self.handle_first(route, bytes),
@@ -225,11 +229,10 @@ impl Active {
         let Some(candidate) = candidates.take_confirmed(bytes) else {
             return InitiatorEvent::Nothing;
         };
-        let PendingResponse { link, root, parameters, table_bytes, rtt, longest_rtt, sent, .. } =
-            candidate;
+        let PendingResponse { codec, root, parameters, table_bytes, rtt, sent, .. } = candidate;
         let early_control_sent = candidate.early_control_sent;
         let entropy = Entropy::new(self.entropy.draw());
-        let opened = Opened::new(link, parameters, table_bytes, entropy);
+        let opened = Opened::new(codec, parameters, table_bytes, entropy);
         let location = if route.peer == self.peer {
             PeerLocation::Validated
         } else {
@@ -239,22 +242,15 @@ impl Active {
         };
         let unconfirmed = sent.is_empty();
         let peer_key = candidates.peer_key();
-        let opened = Opened {
-            rtt,
-            longest_rtt,
-            unconfirmed,
-            early_control_sent,
-            sent_before: sent,
-            location,
-            ..opened
-        };
+        let opened =
+            Opened { rtt, unconfirmed, early_control_sent, sent_before: sent, location, ..opened };
         let opened = Opened { peer_key, root: Some(root), ..opened };
         InitiatorEvent::Opened(Box::new(opened), Some(bytes))
     }
 
     fn handle_rfc998(
         &mut self,
-        (now, still): (Instant, Duration),
+        HandledAt { now, host_stall }: HandledAt,
         bytes: &[u8],
     ) -> Option<Box<Opened>> {
         let Handshake::Rfc998 { ports } = &self.handshake else { return None };
@@ -274,18 +270,18 @@ impl Active {
                     self.fault.get_or_insert((what, Some(abort)));
                     return None;
                 }
-                let link = Codec::rfc998(
+                let codec = Codec::rfc998(
                     ports,
                     response.checksum,
                     response.buffer_bytes,
                     response.packet_bytes,
                 );
                 let entropy = Entropy::new(self.entropy.draw());
-                let (rtt, longest_rtt) = self.round_trips(now, still);
-                let opened = Opened::new(link, response, 0, entropy);
+                let rtt = self.round_trips(now, host_stall);
+                let opened = Opened::new(codec, response, 0, entropy);
                 let proof = super::return_routability::of(&opened.parameters.client);
                 let echo = proof.map(|proof| (proof, self.open_with(ports, proof)));
-                Some(Box::new(Opened { rtt, longest_rtt, echo, ..opened }))
+                Some(Box::new(Opened { rtt, echo, ..opened }))
             }
             Packet998::Refused(reason) | Packet998::Abort(reason) => {
                 self.refused = Some(reason);
@@ -322,13 +318,13 @@ impl Active {
     /// Handles a RESPONSE. Returns whether it is authentic.
     fn handle_response(
         &mut self,
-        (now, still): (Instant, Duration),
+        HandledAt { now, host_stall }: HandledAt,
         bytes: &[u8],
         words: EarlyControl<'_>,
     ) -> bool {
-        let times = self.round_trips(now, still);
+        let rtt = self.round_trips(now, host_stall);
         let Handshake::Sealed(candidates) = &mut self.handshake else { return false };
-        match candidates.check(now, &self.proposal, bytes, times, words) {
+        match candidates.check(now, &self.proposal, bytes, rtt, words) {
             ResponseVerdict::Nothing => return false,
             ResponseVerdict::Authentic => self.busy = None,
             ResponseVerdict::Loose => {
@@ -386,13 +382,13 @@ impl Active {
     }
 
     /// The round trip of an answer, if it can be measured. It can only for an OPEN sent once
-    /// (Karn's rule), if no other was due since, or the time `still` is known for which this host
-    /// was suspended. Also its upper bound: no answer is older than the first OPEN.
-    fn round_trips(&self, now: Instant, still: Duration) -> (Option<Duration>, Option<Duration>) {
-        let known = now <= self.next || !still.is_zero();
+    /// (Karn's rule), if no other was due since, or the time `host_stall` is known for which this
+    /// host was suspended. Also its upper bound: no answer is older than the first OPEN.
+    fn round_trips(&self, now: Instant, host_stall: Duration) -> HandshakeRtt {
+        let known = now <= self.next || !host_stall.is_zero();
         let once = self.sent.filter(|(_, once)| *once && known);
-        let since = |at| without(now.since(at), still);
-        (once.map(|(at, _)| since(at)), self.first.map(since))
+        let since = |at| without(now.since(at), host_stall);
+        HandshakeRtt { measured: once.map(|(at, _)| since(at)), longest: self.first.map(since) }
     }
 
     /// A QUIT for each passive end that may have the connection open: the one that OPEN went to

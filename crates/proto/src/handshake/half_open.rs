@@ -26,7 +26,7 @@ pub(super) struct HalfOpen {
     pub(super) response: Vec<u8>,
     /// The early control packet behind it, under transport keys: HAVE and the first GO.
     pub(super) early_control: Option<Vec<u8>>,
-    pub(super) link: Codec,
+    pub(super) codec: Codec,
     pub(super) root: ExporterSecret,
     pub(super) parameters: Parameters,
     pub(super) table_bytes: u32,
@@ -65,7 +65,7 @@ impl HalfOpen {
     pub(super) fn quit(&mut self, reason: &str) -> Option<(Route, Vec<u8>)> {
         self.early_control.as_ref()?;
         let mut quit = Vec::new();
-        self.link.put_quit(&mut quit, reason);
+        self.codec.put_quit(&mut quit, reason);
         let to = *self.routes.last()?;
         (quit.len() <= self.spare()).then_some((to, quit))
     }

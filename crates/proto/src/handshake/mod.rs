@@ -24,7 +24,7 @@ use crate::limits::{
     MAX_BURST_INTERVAL, MAX_DATAGRAM_BYTES, MAX_PACKETS_PER_BUFFER, MIN_CONTROL_BYTES,
     MIN_PACKET_BYTES, MIN_SEALED_PACKET_BYTES,
 };
-use crate::negotiated::Negotiated;
+use crate::negotiated::{HandshakeRtt, Negotiated};
 use crate::rate::{counted_bytes, proposed_burst};
 use crate::time::{Instant, nanos};
 use crate::units::PacketNumber;
@@ -36,19 +36,25 @@ use crate::wire_profile::WireProfile;
 /// table bytes; `None` if it has none yet.
 pub(crate) type EarlyControl<'a> = &'a dyn Fn(&Parameters, u32) -> Option<ControlFifo>;
 
+/// When a datagram is handled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HandledAt {
+    pub(crate) now: Instant,
+    /// How long this host was suspended while the datagram waited.
+    pub(crate) host_stall: Duration,
+}
+
 /// A connection whose handshake is complete.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub(crate) link: Codec,
+    pub(crate) codec: Codec,
     /// The negotiated parameters; death timer and client string are the peer's.
     pub(crate) parameters: Parameters,
     pub(crate) table_bytes: u32,
     /// The peer's static key, if it was opened by keys.
     pub(crate) peer_key: Option<PublicKey>,
-    /// Round trip of the handshake, if it was measured.
-    pub(crate) rtt: Option<Duration>,
-    /// Upper bound of the round trip.
-    pub(crate) longest_rtt: Option<Duration>,
+    /// Round trip of the handshake.
+    pub(crate) rtt: HandshakeRtt,
     /// When early control left, if it has, and whether only once.
     pub(crate) early_control_sent: Option<(Instant, bool)>,
     /// A packet to send first.
@@ -80,14 +86,13 @@ pub(crate) enum PeerLocation {
 }
 
 impl Opened {
-    fn new(link: Codec, parameters: Parameters, table_bytes: u32, entropy: Entropy) -> Self {
+    fn new(codec: Codec, parameters: Parameters, table_bytes: u32, entropy: Entropy) -> Self {
         Self {
-            link,
+            codec,
             parameters,
             table_bytes,
             peer_key: None,
-            rtt: None,
-            longest_rtt: None,
+            rtt: HandshakeRtt::default(),
             early_control_sent: None,
             reply: None,
             location: PeerLocation::Validated,
@@ -104,13 +109,13 @@ impl Opened {
 impl Opened {
     /// A connection that branches from one with these round trips.
     pub(crate) fn branch(
-        link: Codec,
+        codec: Codec,
         (parameters, table_bytes): (Parameters, u32),
-        (rtt, longest_rtt): (Option<Duration>, Option<Duration>),
+        rtt: HandshakeRtt,
         entropy: Entropy,
     ) -> Self {
-        let opened = Self::new(link, parameters, table_bytes, entropy);
-        Self { rtt, longest_rtt, ..opened }
+        let opened = Self::new(codec, parameters, table_bytes, entropy);
+        Self { rtt, ..opened }
     }
 }
 
@@ -254,7 +259,7 @@ pub(crate) fn negotiated(
     parameters: &Parameters,
     table_bytes: u32,
     opened: Instant,
-    (rtt, longest_rtt): (Option<Duration>, Option<Duration>),
+    rtt: HandshakeRtt,
 ) -> Negotiated {
     let beyond = if config.wire == Wire::Sealed { table_bytes } else { 0 };
     let datagram_bytes = (parameters.packet_bytes + data_overhead(config.wire)) as usize;
@@ -275,8 +280,8 @@ pub(crate) fn negotiated(
         },
         burst_bytes: counted_bytes(config.wire, datagram_bytes as u32),
         opened,
-        rtt,
-        longest_rtt: rtt.or(longest_rtt),
+        rtt: rtt.measured,
+        longest_rtt: rtt.measured.or(rtt.longest),
     }
 }
 

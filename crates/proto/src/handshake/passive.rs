@@ -9,7 +9,7 @@ use super::authentication::{AuthenticatedPeer, OpenAuthenticator};
 use super::half_open::HalfOpen;
 use super::rate_limit::PerSourceLimit;
 use super::rfc998_established::Rfc998Established;
-use super::{EarlyControl, Opened, negotiate, return_routability};
+use super::{EarlyControl, HandledAt, Opened, negotiate, return_routability};
 use crate::api::Route;
 use crate::codec::Codec;
 use crate::config::{AuthorizedKeys, Config, Identity, PublicKey, Wire};
@@ -19,6 +19,7 @@ use crate::crypto::exporter::ExporterSecret;
 use crate::crypto::mac::CookieGenerator;
 use crate::crypto::noise::{Responder, respond};
 use crate::entropy::Entropy;
+use crate::negotiated::HandshakeRtt;
 use crate::rtt::without;
 use crate::time::Instant;
 use crate::units::ControlSeq;
@@ -76,6 +77,17 @@ struct HalfOpenLimits {
     cookie_from: usize,
     /// Handshakes computed at once.
     at_once: u32,
+}
+
+/// An OPEN that arrived.
+#[derive(Clone, Copy, Debug)]
+struct ReceivedOpen {
+    now: Instant,
+    route: Route,
+    /// Bytes of its datagram.
+    len: usize,
+    /// Its cookie validates the address.
+    validated: bool,
 }
 
 /// The open connection of this end.
@@ -148,11 +160,11 @@ impl Passive {
         self.half_open.iter_mut().filter_map(|slot| slot.quit(reason)).collect()
     }
 
-    /// Handles a datagram that the current connection, if any, did not accept; `still`: how long
-    /// this host was suspended while it waited.
+    /// Handles a datagram that the current connection, if any, did not accept; `host_stall`: how
+    /// long this host was suspended while it waited.
     pub(crate) fn handle_datagram<'a>(
         &mut self,
-        (now, still): (Instant, Duration),
+        HandledAt { now, host_stall }: HandledAt,
         route: Route,
         bytes: &'a mut [u8],
         (config, words): (&Config, EarlyControl<'_>),
@@ -174,7 +186,7 @@ impl Passive {
                 answer_key_query(config, bytes)
             }
             Some([sealed::VERSION, _]) => {
-                return self.handle_other((now, still), route, bytes, current);
+                return self.handle_other(HandledAt { now, host_stall }, route, bytes, current);
             }
             Some([_, 0]) => refuse_version(bytes),
             _ => None,
@@ -213,9 +225,9 @@ impl Passive {
             slot.note(route);
             return Some(slot.answer(len));
         }
-        let proven =
+        let validated =
             self.cookies.valid(now, route.peer, frame.connection, frame.uid, &frame.cookie);
-        if self.half_open.len() >= self.room.cookie_from && !proven {
+        if self.half_open.len() >= self.room.cookie_from && !validated {
             let cookie = self.cookies.cookie(now, route.peer, frame.connection, frame.uid);
             let mac = |covered: &[u8]| caller.mac_key.mac(&[covered, &frame.mac]);
             let cookie = sealed::build_cookie(frame.connection, frame.uid, &cookie, mac);
@@ -226,7 +238,12 @@ impl Passive {
         if !self.bucket.take(now, route.peer.ip(), place) {
             return None;
         }
-        match self.answer((now, (route, len), proven), &caller, &frame, (config, words))? {
+        match self.answer(
+            ReceivedOpen { now, route, len, validated },
+            &caller,
+            &frame,
+            (config, words),
+        )? {
             Ok(slot) => {
                 let greeting = slot.answer(len);
                 self.half_open.push(slot);
@@ -239,7 +256,7 @@ impl Passive {
     /// Computes the handshake: a half-open connection, or the REFUSED.
     fn answer(
         &mut self,
-        came: (Instant, (Route, usize), bool),
+        open: ReceivedOpen,
         caller: &AuthenticatedPeer,
         frame: &OpenFrame<'_>,
         (config, words): (&Config, EarlyControl<'_>),
@@ -272,7 +289,7 @@ impl Passive {
                     .then(|| words(&settled.parameters, table_bytes))
                     .flatten();
                 let from = (caller.key, frame);
-                self.make_half_open(came, from, responder, (settled, words), proposal).map(Ok)
+                self.make_half_open(open, from, responder, (settled, words), proposal).map(Ok)
             }
             Err(reason) => Some(refuse(reason)),
         }
@@ -281,7 +298,7 @@ impl Passive {
     /// Makes a half-open connection; there is room for it.
     fn make_half_open(
         &mut self,
-        (now, (route, len), proven): (Instant, (Route, usize), bool),
+        ReceivedOpen { now, route, len, validated }: ReceivedOpen,
         (key, frame): (Option<PublicKey>, &OpenFrame<'_>),
         responder: Responder,
         (settled, words): (HandshakePayload, Option<ControlFifo>),
@@ -294,7 +311,7 @@ impl Passive {
         let (noise, keys) = responder.finish(&payload).ok()?;
         let response = sealed::build_response(&clear, &noise);
         let cipher = Cipher::from_bit(settled.ciphers)?;
-        let mut link = Codec::sealed(
+        let mut codec = Codec::sealed(
             own_id,
             frame.connection,
             cipher,
@@ -305,7 +322,7 @@ impl Passive {
         let room = OPEN_BYTES.saturating_sub(response.len());
         let early_control = words.filter(|words| words.fits_sealed(room)).map(|mut words| {
             let mut packet = Vec::new();
-            link.put_control(now, &mut packet, room, (false, RateLimit::Unset), None, &mut words);
+            codec.put_control(now, &mut packet, room, (false, RateLimit::Unset), None, &mut words);
             packet
         });
         if self.half_open.len() >= self.room.half_open {
@@ -325,14 +342,14 @@ impl Passive {
             own_id,
             response,
             early_control,
-            link,
+            codec,
             root: ExporterSecret::of(&keys),
             parameters,
             table_bytes: settled.table_bytes,
             created: now,
             routes: vec![route],
             once: true,
-            validated: proven,
+            validated,
         })
     }
 
@@ -363,7 +380,7 @@ impl Passive {
     /// A packet under transport keys other than those of the current connection.
     fn handle_other<'a>(
         &mut self,
-        (now, still): (Instant, Duration),
+        HandledAt { now, host_stall }: HandledAt,
         route: Route,
         bytes: &'a mut [u8],
         current: Option<CurrentConnection>,
@@ -373,7 +390,7 @@ impl Passive {
             return ResponderAction::Nothing;
         }
         match self.half_open.iter().position(|slot| slot.own_id == header.connection) {
-            Some(at) => self.confirm((now, still), route, bytes, at, current),
+            Some(at) => self.confirm(HandledAt { now, host_stall }, route, bytes, at, current),
             None => self.answer_unknown(now, bytes),
         }
     }
@@ -393,7 +410,7 @@ impl Passive {
     /// one whose peer is alive.
     fn confirm<'a>(
         &mut self,
-        (now, still): (Instant, Duration),
+        HandledAt { now, host_stall }: HandledAt,
         route: Route,
         bytes: &'a mut [u8],
         at: usize,
@@ -401,7 +418,7 @@ impl Passive {
     ) -> ResponderAction<'a> {
         // Checking must not use up the packet number that opening it needs again.
         let alive = current.is_some_and(|current| current.alive);
-        if alive || !self.half_open[at].link.authenticates(bytes) {
+        if alive || !self.half_open[at].codec.authenticates(bytes) {
             return ResponderAction::Nothing;
         }
         let slot = self.half_open.remove(at);
@@ -412,15 +429,14 @@ impl Passive {
         }
         self.served.push_back((now, slot.open_mac));
         let location = slot.location(route);
-        let lasted = without(now.since(slot.created), still);
-        let (rtt, longest_rtt) = (slot.once.then_some(lasted), Some(lasted));
+        let lasted = without(now.since(slot.created), host_stall);
+        let rtt = HandshakeRtt { measured: slot.once.then_some(lasted), longest: Some(lasted) };
         let entropy = Entropy::new(self.entropy.draw());
         let peer_key = slot.key;
         let early_control_sent = slot.early_control.map(|_| (slot.created, slot.once));
-        let opened = Opened::new(slot.link, slot.parameters, slot.table_bytes, entropy);
+        let opened = Opened::new(slot.codec, slot.parameters, slot.table_bytes, entropy);
         let root = Some(slot.root);
-        let opened =
-            Opened { peer_key, rtt, longest_rtt, early_control_sent, location, root, ..opened };
+        let opened = Opened { peer_key, rtt, early_control_sent, location, root, ..opened };
         ResponderAction::Opened(Box::new(opened), Some(bytes))
     }
 
@@ -494,14 +510,14 @@ impl Passive {
                 reply = current.response();
                 self.current = Some(current);
                 let Parameters { checksum, buffer_bytes, packet_bytes, .. } = settled;
-                let link = Codec::rfc998(ports, checksum, buffer_bytes, packet_bytes);
+                let codec = Codec::rfc998(ports, checksum, buffer_bytes, packet_bytes);
                 let parameters = Parameters {
                     death_timer: proposal.death_timer,
                     client: proposal.client,
                     ..settled
                 };
                 let entropy = Entropy::new(self.entropy.draw());
-                let mut opened = Opened::new(link, parameters, 0, entropy);
+                let mut opened = Opened::new(codec, parameters, 0, entropy);
                 opened.reply = Some(reply);
                 opened.unvalidated = validate.then_some((bytes.len(), expected));
                 ResponderAction::Opened(Box::new(opened), None)

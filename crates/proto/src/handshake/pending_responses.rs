@@ -5,8 +5,6 @@
 //! half-open connection in a flood and answered the next OPEN with a new one. Only the passive end
 //! knows which one counts, and shows it by a packet under its keys.
 
-use std::time::Duration;
-
 use crate::codec::Codec;
 use crate::config::{Config, PublicKey, Wire};
 use crate::control_fifo::ControlFifo;
@@ -16,6 +14,7 @@ use crate::crypto::mac::MacKey;
 use crate::crypto::noise::{HandshakeAuth, Initiator};
 use crate::crypto::static_pairing::KeyId;
 use crate::entropy::Entropy;
+use crate::negotiated::HandshakeRtt;
 use crate::time::Instant;
 use crate::units::PacketNumber;
 use crate::wire::packet::{Keepalive, Parameters, RateLimit};
@@ -73,12 +72,11 @@ pub(super) struct PendingResponses {
 pub(super) struct PendingResponse {
     /// Identifies a repetition.
     noise: Vec<u8>,
-    pub(super) link: Codec,
+    pub(super) codec: Codec,
     pub(super) root: ExporterSecret,
     pub(super) parameters: Parameters,
     pub(super) table_bytes: u32,
-    pub(super) rtt: Option<Duration>,
-    pub(super) longest_rtt: Option<Duration>,
+    pub(super) rtt: HandshakeRtt,
     /// The confirming packets that have left.
     pub(super) sent: Vec<(Instant, PacketNumber, usize)>,
     due: bool,
@@ -158,7 +156,7 @@ impl PendingResponses {
         now: Instant,
         proposal: &Parameters,
         bytes: &[u8],
-        (rtt, longest_rtt): (Option<Duration>, Option<Duration>),
+        rtt: HandshakeRtt,
         words: EarlyControl<'_>,
     ) -> ResponseVerdict {
         let Ok(frame) = sealed::parse_response(bytes) else { return ResponseVerdict::Nothing };
@@ -197,7 +195,7 @@ impl PendingResponses {
             && offer.table_bytes <= self.table_bytes
             && agrees(Wire::Sealed, proposal, &offer.parameters);
         let Some(chosen) = chosen.filter(|_| fair) else { return ResponseVerdict::Loose };
-        let link = Codec::sealed(
+        let codec = Codec::sealed(
             self.connection,
             frame.connection,
             chosen,
@@ -214,12 +212,11 @@ impl PendingResponses {
                 .filter(|words| words.fits_sealed(bytes.len().saturating_sub(KEEPALIVE_BYTES))),
             words_due: false,
             early_control_sent: None,
-            link,
+            codec,
             root: ExporterSecret::of(&keys),
             parameters: offer.parameters,
             table_bytes: offer.table_bytes,
             rtt,
-            longest_rtt,
             sent: Vec::new(),
             due: true,
         });
@@ -232,7 +229,7 @@ impl PendingResponses {
         if header.connection != self.connection {
             return None;
         }
-        let at = self.all.iter().position(|candidate| candidate.link.authenticates(bytes))?;
+        let at = self.all.iter().position(|candidate| candidate.codec.authenticates(bytes))?;
         Some(self.all.swap_remove(at))
     }
 
@@ -253,7 +250,7 @@ impl PendingResponses {
         if std::mem::take(&mut candidate.words_due)
             && let Some(mut words) = candidate.words.clone()
         {
-            candidate.link.put_control(
+            candidate.codec.put_control(
                 now,
                 out,
                 OPEN_BYTES,
@@ -268,7 +265,7 @@ impl PendingResponses {
         candidate.due = false;
         candidate.words_due = candidate.words.is_some();
         let ask = Keepalive { answer_wanted: true, ..Keepalive::default() };
-        let number = candidate.link.put_keepalive(out, ask);
+        let number = candidate.codec.put_keepalive(out, ask);
         let len = out.len() - start;
         candidate.sent.push((now, number, len));
         Some(len)
@@ -280,7 +277,7 @@ impl PendingResponses {
         let confirmed = self.all.iter_mut().filter(|candidate| !candidate.sent.is_empty());
         let quit = |candidate: &mut PendingResponse| {
             let mut quit = Vec::new();
-            candidate.link.put_quit(&mut quit, reason);
+            candidate.codec.put_quit(&mut quit, reason);
             quit
         };
         confirmed.map(quit).collect()
@@ -288,7 +285,7 @@ impl PendingResponses {
 
     /// Whether `quote` is the beginning of a confirming packet.
     pub(super) fn quoted(&self, quote: &[u8]) -> bool {
-        self.all.iter().any(|candidate| candidate.link.quoted(quote).is_some())
+        self.all.iter().any(|candidate| candidate.codec.quoted(quote).is_some())
     }
 }
 

@@ -22,7 +22,7 @@ impl Receiver {
         now: Instant,
         header: &DataHeader,
         raw: &[u8],
-        reception: RecvMeta,
+        meta: RecvMeta,
         codec: &mut Codec,
     ) -> PacketOutcome {
         let len = codec.data_len(raw);
@@ -39,7 +39,7 @@ impl Receiver {
         if !opened {
             return PacketOutcome::Dropped;
         }
-        self.on_authentic(now, header.number, (raw.len(), raw.len()), reception);
+        self.on_authentic(now, header.number, (raw.len(), raw.len()), meta);
         if self.emulated.is_none() {
             self.follow(now, header.law);
         }

@@ -21,7 +21,7 @@ impl Receiver {
         now: Instant,
         header: &RepairHeader,
         raw: &[u8],
-        reception: RecvMeta,
+        meta: RecvMeta,
         codec: &mut Codec,
     ) -> PacketOutcome {
         let len = codec.data_len(raw);
@@ -30,7 +30,7 @@ impl Receiver {
         let taken = match codec.open_data(raw, &mut symbol) {
             false => PacketOutcome::Dropped,
             true => {
-                self.on_authentic(now, header.number, (raw.len(), raw.len()), reception);
+                self.on_authentic(now, header.number, (raw.len(), raw.len()), meta);
                 self.stats.repair_packets_received += 1;
                 self.take_repair(now, header, &symbol)
             }

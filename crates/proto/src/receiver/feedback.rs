@@ -264,15 +264,15 @@ impl Receiver {
         now: Instant,
         number: PacketNumber,
         bytes: (usize, usize),
-        reception: RecvMeta,
+        meta: RecvMeta,
     ) {
-        let arrived_at = match reception.age {
+        let arrived_at = match meta.age {
             Duration::ZERO => now,
             age => {
                 self.feedback.arrival_time(now, age, self.report_interval(), self.reverse_spacing)
             }
         };
-        self.feedback.on_packet(arrived_at, number, bytes, reception.ecn);
+        self.feedback.on_packet(arrived_at, number, bytes, meta.ecn);
     }
 }
 

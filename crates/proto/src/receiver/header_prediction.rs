@@ -79,7 +79,7 @@ impl Receiver {
         &mut self,
         now: Instant,
         raw: &[u8],
-        reception: RecvMeta,
+        meta: RecvMeta,
         codec: &mut Codec,
     ) -> Option<PacketNumber> {
         let next = self.prediction.0.as_ref().filter(|next| next.is(now, raw, codec))?;
@@ -93,7 +93,7 @@ impl Receiver {
             return None;
         }
         assembly.mark(index, len, false);
-        self.count(now, number, (raw.len(), raw.len()), reception);
+        self.count(now, number, (raw.len(), raw.len()), meta);
         self.stats.data_packets_received += 1;
         self.stats.image_bytes += len as u64;
         self.highest_position = (buffer, index.0 + 1);

@@ -396,12 +396,12 @@ impl Receiver {
         now: Instant,
         number: PacketNumber,
         bytes: (usize, usize),
-        reception: RecvMeta,
+        meta: RecvMeta,
     ) {
         self.forget_prediction();
-        self.host_stall = reception.stood_still();
+        self.host_stall = meta.host_stall();
         if self.negotiated.profile.reports {
-            self.count(now, number, bytes, reception);
+            self.count(now, number, bytes, meta);
         }
     }
 

@@ -51,9 +51,9 @@ pub(crate) struct CoinEvidence {
 
 impl CoinEvidence {
     /// Counts right guesses; `None`: one was wrong.
-    pub(super) fn note(&mut self, tosses: Option<u32>) {
-        match tosses {
-            Some(tosses) => self.right = self.right.saturating_add(tosses),
+    pub(super) fn note(&mut self, coins: Option<u32>) {
+        match coins {
+            Some(coins) => self.right = self.right.saturating_add(coins),
             None => self.wrong = true,
         }
     }

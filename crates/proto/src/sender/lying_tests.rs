@@ -36,7 +36,7 @@ enum Says {
 /// A sender, a path that drops packets beyond its queue, and a receiver that accepts every buffer.
 struct Lab {
     sender: Sender,
-    link: Codec,
+    codec: Codec,
     now: Instant,
     free_at: Instant,
     /// When packets arrive, their numbers, and their bytes.
@@ -71,10 +71,10 @@ impl Lab {
         };
         let law = crate::rate::build(Policy::Fair { ceiling: None }, &negotiated, 28);
         let mut sender = Sender::new(Instant::EPOCH, negotiated, law, 28);
-        sender.set_traps([3; 32]);
+        sender.skip_numbers([3; 32]);
         Self {
             sender,
-            link: Codec::sealed(1, 2, Cipher::Aes256Gcm, [1; 32], [2; 32]),
+            codec: Codec::sealed(1, 2, Cipher::Aes256Gcm, [1; 32], [2; 32]),
             now: Instant::EPOCH,
             free_at: Instant::EPOCH,
             flying: VecDeque::new(),
@@ -121,7 +121,7 @@ impl Lab {
 
     fn transmit(&mut self) {
         let mut out = Vec::new();
-        while let Some(segment) = self.sender.poll_transmit(self.now, &mut self.link, &mut out) {
+        while let Some(segment) = self.sender.poll_transmit(self.now, &mut self.codec, &mut out) {
             for packet in out.chunks(segment) {
                 let header = sealed::parse_header(packet).expect("one of ours");
                 let bytes = packet.len() as u64;
@@ -154,7 +154,7 @@ impl Lab {
             highest_age_micros: self.now.since(self.highest_at).as_micros() as u32,
             ..self.report
         };
-        let sent = self.link.upcoming().0;
+        let sent = self.codec.upcoming().0;
         report.missing = (report.highest.0 + 1).saturating_sub(report.packets);
         let ahead = match says {
             Says::Truth => return self.reports.push_back((self.now + DELAY, report)),
@@ -213,7 +213,7 @@ fn invented_reports_are_detected_before_they_gain_anything() {
     let (fair, lost) = (honest.megabits(), honest.sender.stats.data_packets_lost);
     assert!((14..=24).contains(&fair), "{fair} Mbit/s of 20");
     // Skipped numbers are not lost. Dropped packets are, except those of the last round trip.
-    let over = honest.link.upcoming().0 - honest.sender.stats.data_packets_sent;
+    let over = honest.codec.upcoming().0 - honest.sender.stats.data_packets_sent;
     assert!(over > 4 && lost <= honest.dropped, "{lost} of {} lost, {over}", honest.dropped);
     // Without skipped numbers the third of these drew all that the sender could send, and the first
     // two hid every loss.

@@ -165,7 +165,7 @@ impl Sender {
     }
 
     /// Starts to skip packet numbers drawn from this seed, where the wire has REPORTs.
-    pub(crate) fn set_traps(&mut self, seed: [u8; 32]) {
+    pub(crate) fn skip_numbers(&mut self, seed: [u8; 32]) {
         self.skipped_numbers = self.negotiated.profile.reports.then(|| SkippedNumbers::new(seed));
     }
 

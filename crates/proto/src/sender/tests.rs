@@ -19,7 +19,7 @@ fn ms(n: u64) -> Instant {
     Instant::from_nanos(n * 1_000_000)
 }
 
-fn link() -> Codec {
+fn codec() -> Codec {
     Codec::sealed(1, 2, Cipher::Aes256Gcm, [1; 32], [2; 32])
 }
 
@@ -63,8 +63,8 @@ fn supply(sender: &mut Sender, number: u64) {
 
 /// How many datagrams leave at one instant; far more than can be due if they do not end.
 fn drain(sender: &mut Sender, now: Instant) -> usize {
-    let (mut link, mut out) = (link(), Vec::new());
-    (0..1000).take_while(|_| sender.poll_transmit(now, &mut link, &mut out).is_some()).count()
+    let (mut codec, mut out) = (codec(), Vec::new());
+    (0..1000).take_while(|_| sender.poll_transmit(now, &mut codec, &mut out).is_some()).count()
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn give(endpoint: &mut Endpoint, from: SocketAddr, now: Instant, bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
     endpoint.handle_datagram(
         now,
-        Datagram { from, local: None, reception: RecvMeta::default(), bytes: &mut bytes },
+        Datagram { from, local: None, meta: RecvMeta::default(), bytes: &mut bytes },
     );
 }
 

@@ -45,7 +45,7 @@ fn negotiated() -> Negotiated {
 }
 
 /// The codecs of both ends of a `sealed` connection.
-fn links() -> (Codec, Codec) {
+fn codecs() -> (Codec, Codec) {
     let (a, b) = ([1; 32], [2; 32]);
     (Codec::sealed(1, 2, Cipher::Aes256Gcm, a, b), Codec::sealed(2, 1, Cipher::Aes256Gcm, b, a))
 }
@@ -55,8 +55,8 @@ fn ms(n: u64) -> Instant {
 }
 
 /// The content of a datagram, decoded by the other end.
-fn describe(link: &mut Codec, bytes: &mut [u8]) -> String {
-    match link.receive(bytes, ControlSeq(0)) {
+fn describe(codec: &mut Codec, bytes: &mut [u8]) -> String {
+    match codec.receive(bytes, ControlSeq(0)) {
         None => "unreadable".to_owned(),
         Some(DecodedPacket::Data { header, .. }) => {
             let kind = if header.last_of_buffer { "LDATA" } else { "DATA" };

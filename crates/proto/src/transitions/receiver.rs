@@ -41,7 +41,7 @@ const INPUTS: [&str; 16] = [
 
 impl ReceiverUnderTest {
     fn new() -> Self {
-        let (own, peer) = links();
+        let (own, peer) = codecs();
         let receiver = Receiver::new(negotiated(), loss_detection::build(LossDetection::EarlyGaps));
         Self { receiver, own, peer, now: ms(1000), first: Vec::new() }
     }

@@ -41,7 +41,7 @@ const INPUTS: [&str; 17] = [
 
 impl SenderUnderTest {
     fn in_state(state: &str) -> Self {
-        let (own, peer) = links();
+        let (own, peer) = codecs();
         let burst = Burst { packets: 1, interval: Duration::from_millis(1) };
         let rate =
             Law { control: Box::new(Fixed::new(burst, 1260)), learns: false, ways: Ways::OURS };

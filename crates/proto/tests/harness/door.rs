@@ -180,8 +180,7 @@ impl World {
 
     fn arrive(&mut self, Flying { from, to, mut bytes }: Flying) {
         let now = self.now;
-        let datagram =
-            Datagram { from, local: None, reception: RecvMeta::default(), bytes: &mut bytes };
+        let datagram = Datagram { from, local: None, meta: RecvMeta::default(), bytes: &mut bytes };
         if to != server() {
             if let Some(caller) = self.callers.iter_mut().find(|caller| caller.address == to) {
                 caller.end.handle_datagram(now, datagram);

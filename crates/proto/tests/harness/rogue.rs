@@ -115,12 +115,7 @@ impl Duel {
         side.on_received(rogue(), open.len());
         side.endpoint.handle_datagram(
             now,
-            Datagram {
-                from: rogue(),
-                local: None,
-                reception: RecvMeta::default(),
-                bytes: &mut open,
-            },
+            Datagram { from: rogue(), local: None, meta: RecvMeta::default(), bytes: &mut open },
         );
         side.turn(now, &mut common, &mut sent);
         let (_, response) = sent.pop()?;
@@ -350,7 +345,7 @@ impl Duel {
         let bytes = &mut datagram;
         self.side.endpoint.handle_datagram(
             self.now,
-            Datagram { from: rogue(), local: None, reception: ecn.into(), bytes },
+            Datagram { from: rogue(), local: None, meta: ecn.into(), bytes },
         );
         self.turn();
     }

@@ -52,7 +52,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_checksum_is_the_sixteen_bit_sum(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
+        fn checksum_is_the_sixteen_bit_sum(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
             prop_assert_eq!(checksum(&bytes), naive(&bytes));
         }
 

@@ -138,7 +138,7 @@ impl World {
         let mut bytes = flying.bytes.clone();
         side.endpoint.handle_datagram(
             self.now,
-            Datagram { from, local: None, reception: ecn.into(), bytes: &mut bytes },
+            Datagram { from, local: None, meta: ecn.into(), bytes: &mut bytes },
         );
         if !flying.again && !flying.bytes.is_empty() && self.memory.len() < MEMORY {
             self.memory.push(Flying { again: true, ..flying.clone() });

@@ -102,7 +102,7 @@ impl TwoReceivers {
         for end in &mut self.receivers {
             let mut bytes = packet.to_vec();
             let datagram =
-                Datagram { from, local: None, reception: RecvMeta::default(), bytes: &mut bytes };
+                Datagram { from, local: None, meta: RecvMeta::default(), bytes: &mut bytes };
             end.handle_datagram(self.now, datagram);
         }
         self.compare();
@@ -150,8 +150,7 @@ impl TwoReceivers {
                 self.deliver(from, &bytes);
             } else {
                 let bytes = &mut bytes[..];
-                let datagram =
-                    Datagram { from, local: None, reception: RecvMeta::default(), bytes };
+                let datagram = Datagram { from, local: None, meta: RecvMeta::default(), bytes };
                 self.sender.handle_datagram(self.now, datagram);
             }
         }
@@ -251,9 +250,8 @@ fn socket_overruns_count_from_the_first_datagram_on() {
     let mut end = Endpoint::passive(config, Instant::EPOCH, [7; 32]);
     assert_eq!(end.stats(Instant::EPOCH).overrun, 0);
     for (overrun, counted) in [(u32::MAX - 1, 0), (u32::MAX, 1), (u32::MAX, 1), (3, 5)] {
-        let reception = RecvMeta { overrun, ..RecvMeta::default() };
-        let datagram =
-            Datagram { from: address(1), local: None, reception, bytes: &mut [0; 40][..] };
+        let meta = RecvMeta { overrun, ..RecvMeta::default() };
+        let datagram = Datagram { from: address(1), local: None, meta, bytes: &mut [0; 40][..] };
         end.handle_datagram(Instant::EPOCH, datagram);
         assert_eq!(end.stats(Instant::EPOCH).overrun, counted);
     }
