@@ -95,7 +95,7 @@ pub struct Transmit {
     pub len: usize,
 }
 
-/// What happened, for the client of the machine.
+/// An event for the client of the machine.
 #[derive(Debug)]
 pub enum Event {
     /// The connection is open, with these parameters in force: a packet under its keys has arrived.
@@ -105,7 +105,7 @@ pub enum Event {
     Opened {
         /// The peer's address so far; it may move.
         peer: SocketAddr,
-        /// What was negotiated; death timer and `client` are the other end's.
+        /// The negotiated parameters; death timer and `client` are the peer's.
         parameters: Parameters,
         /// The most a buffer may hold: its data area and, on `sealed`, its extent table.
         image_bytes: u32,
@@ -178,7 +178,7 @@ pub enum CloseReason {
 /// The stall that closed a connection whose peer still answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// What made no progress.
+    /// The kind of stall.
     pub what: StallKind,
     /// Time without progress.
     pub lasted: Duration,
@@ -189,7 +189,7 @@ pub struct Stall {
     pub attempts: u64,
 }
 
-/// What can stall.
+/// The kinds of stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StallKind {
     /// At a sender: its data.

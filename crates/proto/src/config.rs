@@ -131,7 +131,7 @@ impl Policy {
         }
     }
 
-    /// The same with another ceiling, where it can have one.
+    /// The policy with another ceiling, where it can have one.
     #[must_use]
     pub const fn with_ceiling(self, ceiling: Option<Rate>) -> Self {
         match self {
@@ -205,7 +205,7 @@ pub enum EmulatedProtocol {
     Udt = 5,
     /// TCP's window law of RFC 5681, with bytes counted (RFC 3465).
     Reno = 6,
-    /// The same with acknowledgements counted, one for every other packet: Linux 2.4's.
+    /// Reno with acknowledgements counted, one for every other packet: Linux 2.4's.
     RenoDelayed = 7,
     /// CUBIC (RFC 9438).
     Cubic = 8,
@@ -289,7 +289,7 @@ pub struct Config {
     pub role: Role,
     /// Passive end: take the role that the OPEN leaves, whatever `role` is.
     pub accept_any_role: bool,
-    /// What both ends share: required on `sealed`, unless there is an [`Self::identity`].
+    /// The shared secret: required on `sealed`, unless there is an [`Self::identity`].
     pub secret: Option<Secret>,
     /// The static key by which this end authenticates, and the peer's (`sealed`, `docs/protocol.md
     /// §4.8`). It takes the place of `secret`.

@@ -101,7 +101,7 @@ pub struct Extent {
     /// The kind of its file.
     pub kind: Kind,
     /// Its data runs, in order and without overlaps; the rest is zeros. `None`: all of it is data.
-    /// Of a [`Kind::File`] only.
+    /// A field of a [`Kind::File`] only.
     pub pieces: Option<Vec<DataRun>>,
     /// With the first extent of a file.
     pub attributes: Option<Attributes>,

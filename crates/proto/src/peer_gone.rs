@@ -12,12 +12,12 @@ use crate::units::PacketNumber;
 const REFUSALS: u8 = 5;
 const REFUSAL_STEP: Duration = Duration::from_secs(1);
 const UNREACHABLE_AFTER: Duration = Duration::from_secs(10);
-/// The same before a connection is open: no data are lost then, and the true answer gets the time
-/// that it has after a hint.
+/// Least age of the first refusal during a handshake: no data are lost then, and the true answer
+/// gets the time that it has after a hint.
 const CLOSED_AFTER: Duration = Duration::from_secs(5);
-/// The same after the transfer is decided: one refusal is enough.
+/// Least age after the transfer is decided: one refusal is enough.
 const GONE_AFTER: Duration = Duration::from_secs(2);
-/// The same for UNKNOWN, and the least time without an authentic packet.
+/// Number, interval and age for UNKNOWN, and the least time without an authentic packet.
 const UNKNOWNS: u8 = 3;
 const UNKNOWN_STEP: Duration = Duration::from_millis(300);
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(1);

@@ -21,7 +21,7 @@ pub(crate) use record::{Recorder, TraceQueue};
 pub enum TraceEvent {
     /// The connection opened.
     Opened {
-        /// What this end does.
+        /// The role of this end.
         role: Role,
         /// Over which wire.
         wire: Wire,
@@ -99,7 +99,7 @@ pub enum TraceEvent {
     },
     /// Sender: it could send nothing for a while, and now it can.
     Waited {
-        /// What was missing.
+        /// The cause.
         cause: BlockedCause,
         /// For how long.
         time: Duration,
@@ -118,9 +118,9 @@ pub enum TraceEvent {
         from: u64,
         /// Bytes of IP packets after.
         to: u64,
-        /// What changed it, in a word.
+        /// The cause, in a word.
         cause: &'static str,
-        /// What the congestion controller does from then on, in a word.
+        /// The controller's mode from then on, in a word.
         mode: &'static str,
     },
     /// Sender: a test whether losses depend on its rate is over, under a policy that tests.
@@ -175,7 +175,7 @@ pub enum Stage {
     Filled,
     /// Sender: OK came. Receiver: the sender acknowledged the OK.
     Accepted,
-    /// It went back to the client without that.
+    /// It went back to the client without being accepted.
     Released,
 }
 
@@ -206,7 +206,7 @@ pub enum Timer {
     Rate,
 }
 
-/// What blocks a sender.
+/// The causes that block a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockedCause {
     /// The window is full.
@@ -252,7 +252,7 @@ pub struct RateLine {
     pub held: u32,
     /// Data packets sent so far.
     pub sent: u64,
-    /// Of them, sent again.
+    /// Data packets sent again so far.
     pub resent: u64,
     /// Found missing so far.
     pub lost: u64,
@@ -275,7 +275,7 @@ pub struct ReceiverLine {
     pub held: u32,
     /// Data packets that arrived and were new.
     pub received: u64,
-    /// That arrived again.
+    /// Data packets that arrived again.
     pub duplicate: u64,
     /// Found missing so far.
     pub lost: u64,

@@ -61,7 +61,7 @@ pub struct AuthorizedKeys {
 /// The pairings of a server's key with those of clients.
 #[derive(Clone, Debug, Default)]
 struct Pairings {
-    /// By their ids.
+    /// The pairings, sorted by id.
     bonds: Vec<StaticPairing>,
     /// The clients' keys, sorted.
     peers: Vec<PublicKey>,

@@ -55,7 +55,7 @@ impl ImagePosition {
 pub struct ImagePositions {
     /// All up to this one.
     through: u64,
-    /// And these beyond.
+    /// Further images beyond that.
     beyond: BTreeSet<u64>,
     last: Option<u64>,
 }

@@ -32,9 +32,9 @@ impl Cipher {
         }
     }
 
-    /// What an end that prefers this cipher offers in OPEN (`docs/protocol.md §3.2`). Without AES
-    /// hardware that is ChaCha20-Poly1305 alone, since the other end cannot know what AES would
-    /// cost here, while ChaCha20-Poly1305 is bearable everywhere.
+    /// The ciphers that an end which prefers this one offers in OPEN (`docs/protocol.md §3.2`).
+    /// Without AES hardware that is ChaCha20-Poly1305 alone, since the other end cannot know what
+    /// AES would cost here, while ChaCha20-Poly1305 is bearable everywhere.
     pub const fn offer(self) -> u8 {
         match self {
             Self::Aes256Gcm => Self::Aes256Gcm.bit() | Self::ChaCha20Poly1305.bit(),

@@ -52,8 +52,8 @@ impl<'a> From<&'a Secret> for HandshakeAuth<'a> {
 #[error("the handshake message does not authenticate")]
 pub struct HandshakeFailed;
 
-/// What a handshake yields: where each direction's chain of keys begins
-/// (`docs/protocol.md §5.1`). Wiped when it goes.
+/// The result of a handshake: the first secret of each direction's key chain (`docs/protocol.md
+/// §5.1`). Wiped on drop.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SplitKeys {
     /// From the active end to the passive one.

@@ -70,7 +70,7 @@ impl StaticPairing {
         &self.mac_key
     }
 
-    /// The same under another id, as by a chance of one in 2^64.
+    /// The same pairing under another id, as with probability 2^-64.
     #[cfg(test)]
     pub(crate) fn with_id(self, id: KeyId) -> Self {
         Self { id, ..self }

@@ -19,7 +19,7 @@ use crate::units::{Burst, Rate};
 
 /// The round trip assumed before one was measured (RFC 6298 §2.1 assumes as much for its timer).
 const ASSUMED_RTT: Duration = Duration::from_secs(1);
-/// What may be in flight, of the window: reports are an eighth of a round trip apart.
+/// Bytes in flight as a multiple of the window: reports are an eighth of a round trip apart.
 const IN_FLIGHT: f64 = 1.25;
 
 /// How a window grows and shrinks. Windows are in packets.
@@ -53,7 +53,7 @@ pub(super) struct TcpWindow {
     delivered: u64,
     lost: u64,
     marked: u64,
-    /// What had been sent when the window was reduced: a loss of it is the same congestion.
+    /// Bytes sent when the window was reduced: a loss before that is the same congestion event.
     recover: u64,
     /// In flight after the newest report.
     in_flight: u64,

@@ -402,7 +402,7 @@ fn arrive(recovery: &mut dyn LossDetector, now: Instant, (buffer, index): (u64, 
     recovery.on_arrival(now, &arrival, &timing());
 }
 
-/// What it asks for now, packet by packet.
+/// Its requests now, packet by packet.
 fn asked(recovery: &mut dyn LossDetector, now: Instant, missing: &Missing) -> Vec<(u64, u32)> {
     let mut packets = Vec::new();
     while recovery.next_poll().is_some_and(|at| at <= now) {

@@ -31,7 +31,7 @@ const FASTER: f64 = 5.0 / 6.0;
 const LONGEST_US: f64 = 10_000.0;
 /// The share of the error rate that is history (client: `DEFAULT_HISTORY` 25 %).
 const HISTORY: f64 = 0.25;
-/// What the client makes of the share of requests: `500*100`.
+/// The client's factor for the share of requests: `500*100`.
 const REQUESTS_WEIGH: f64 = 50_000.0;
 /// "the combination of the number of packets received (a multiple of 50) and a timed interval
 /// (>350ms) since the last update" (review §3.2).

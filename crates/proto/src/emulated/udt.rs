@@ -29,7 +29,7 @@ const DECREASE: f64 = 1.125;
 const SPARE_AGAIN: f64 = 9.0;
 /// Most further decreases within one congestion event (draft, DecCount).
 const MAX_DECREASES: u32 = 5;
-/// Of a new average, what was.
+/// Weight of the old value in an average.
 const AVERAGE: f64 = 0.875;
 
 /// How many packets more a SYN: inc = max(10^(ceil(log10((B-C)*SS*8))) * Beta/SS, 1/SS) (draft),

@@ -19,7 +19,7 @@ const BUFFER_BYTES: usize = 1 << 14;
 const BUFFERS: u64 = 6;
 const DELAY: Duration = Duration::from_millis(3);
 
-/// What becomes of a packet on its way to the receivers.
+/// The fate of a packet on the path to the receivers.
 #[derive(Clone, Copy, Debug)]
 enum PacketFate {
     Arrives,

@@ -66,7 +66,7 @@ impl PerSourceLimit {
         Self { all: TokenBucket::full(depth), own: Vec::new() }
     }
 
-    /// Of an end for many.
+    /// A limit for a listener.
     pub(super) fn of_many(depth: u32) -> Self {
         let own = TokenBucket { refill: OWN_REFILL, ..TokenBucket::full(OWN_AT_ONCE) };
         Self { all: TokenBucket::full(depth), own: vec![own; PLACES] }

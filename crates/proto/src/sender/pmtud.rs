@@ -37,7 +37,7 @@ pub(super) struct SenderPmtud {
 enum SizeLossExemption {
     /// No data have left in the new size yet.
     All,
-    /// Those before this number, which is the first of the new size.
+    /// Packets before this number, which is the first of the new size.
     Before(PacketNumber),
 }
 
@@ -112,7 +112,7 @@ impl Sender {
             let overhead = self.sampler.overhead() as u32;
             if size < before && self.rate.charges_bytes() {
                 self.pacer.shrink(before + overhead, size + overhead);
-                // It never comes to more packets than left: that would begin another burst.
+                // Never charges more packets than left: that would begin another burst.
                 self.uncharged %= u64::from(size + overhead);
             }
             self.rate.on_packet_bytes(size + overhead);

@@ -109,7 +109,7 @@ mod tests {
         signs.on_largest(104);
         assert_eq!(signs.count, 0);
         signs.on_largest(1232);
-        // What was sent before the newest sign is still under way.
+        // Packets sent before the newest sign are still in flight.
         signs.on_largest(1232);
         assert_eq!(signs.count, 2);
         signs.on_full_sent(400);

@@ -189,8 +189,8 @@ pub enum RateLimit {
 pub struct Resend {
     /// The buffer with holes.
     pub buffer: BufferNumber,
-    /// What is missing, as half-open ranges of packet indexes, ascending, not touching.
-    /// An end of `u32::MAX` means "to the end of the buffer, wherever that is".
+    /// The missing packets, as half-open ranges of packet indexes, ascending, not touching. An end
+    /// of `u32::MAX` means "to the end of the buffer, wherever that is".
     pub missing: Vec<IndexRange>,
 }
 

@@ -89,7 +89,7 @@ impl RangeSet {
         self.ranges.iter().copied()
     }
 
-    /// What of `range` is in the set, ascending.
+    /// The parts of `range` that are in the set, ascending.
     pub fn intersect(&self, range: IndexRange) -> impl Iterator<Item = IndexRange> + '_ {
         let from = self.ranges.partition_point(|r| r.end <= range.start);
         let to = self.ranges.partition_point(|r| r.start < range.end);

@@ -79,7 +79,7 @@ fn an_arrival_after_expiries_shortens_the_next_timer() {
     let (before, now) = (deadline(&timer, 3), ms(10_000));
     assert!(deadline(&timer, 2) > now + ms(3000).since(ms(0)));
     timer.on_arrival(now, &arrival(1, 0), &timing());
-    // What is left of two buffers, half to spare, an interval and the slack.
+    // The rest of two buffers, half to spare, an interval and the slack.
     assert_eq!(deadline(&timer, 2), ms(11_245));
     assert_eq!(deadline(&timer, 3), before, "one after the other");
     timer.on_arrival(ms(10_100), &arrival(2, 0), &timing());

@@ -106,7 +106,7 @@ impl<'a> ControlWriter998<'a> {
         if self.room() < fixed || (asked > most && !(alone && most > 0)) {
             return false;
         }
-        // What does not fit the count cannot fit the packet either.
+        // A message too long for the count is too long for the packet as well.
         let count = asked.min(most) as u16;
         let numbers = resend.missing.iter().flat_map(indexes).take(usize::from(count));
         let numbers: Vec<U16> = numbers.map(short).collect();

@@ -35,9 +35,9 @@ pub const DATA_HEADER_BYTES: usize = size_of::<DataPacketHeader>();
 /// The ports in a packet, from the view of the end that sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
-    /// Of the end that sends the packet.
+    /// The port of the end that sends the packet.
     pub local: u16,
-    /// Of the end it goes to.
+    /// The port of the destination end.
     pub foreign: u16,
 }
 
@@ -66,7 +66,7 @@ pub enum Packet998<'a> {
     Abort(String),
     /// DATA or LDATA.
     Data {
-        /// What precedes the data; `number` and `generation` are 0.
+        /// The header; `number` and `generation` are 0.
         header: DataHeader,
         /// The data, where they arrived.
         data: &'a [u8],

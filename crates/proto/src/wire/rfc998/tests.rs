@@ -110,7 +110,7 @@ fn resend(ranges: &[(u32, u32)]) -> Message {
     Message::Resend(Resend { buffer: BufferNumber(3), missing })
 }
 
-/// What a control packet of these messages says once it is parsed.
+/// The messages after encoding and parsing.
 fn round_trip(limit: usize, messages: &[(ControlSeq, Message)]) -> Vec<(ControlSeq, Message)> {
     let mut out = Vec::new();
     control(limit, messages, &mut out);

@@ -113,7 +113,7 @@ impl PacketType {
 /// The header of every packet after the handshake (`docs/protocol.md §3.1`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the packet is; never one of the handshake's.
+    /// The type of the packet; never one of the handshake's.
     pub kind: PacketType,
     /// Which GO fixed the packet size; 0 on all but DATA, LDATA and REPAIR.
     pub generation: u8,
@@ -126,7 +126,7 @@ pub struct Header {
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Clear {
-    /// Of DATA and LDATA; else reserved.
+    /// A field of DATA and LDATA; else reserved.
     law: u8,
     generation: u8,
     version: u8,

@@ -59,8 +59,8 @@ pub const OPEN_BYTES: usize = 1200;
 /// larger either (`docs/protocol.md §3.2`).
 pub const SHORT_OPEN_BYTES: usize = 564;
 
-/// The same of an OPEN by a static key, whose Noise message is longer
-/// (`docs/protocol.md §3.2, §4.8`).
+/// Bytes of a short OPEN by a static key, whose Noise message is longer (`docs/protocol.md §3.2,
+/// §4.8`).
 pub const SHORT_KEY_OPEN_BYTES: usize = SHORT_OPEN_BYTES + 56;
 
 /// Why bytes are not a packet; it is dropped and counted (`docs/protocol.md §3.1`).
@@ -72,10 +72,10 @@ pub enum ParseError {
     /// Longer than its layout.
     #[error("bytes beyond the end of its layout")]
     Trailing,
-    /// Of another version of the protocol.
+    /// Another version of the protocol.
     #[error("version {0}")]
     Version(u8),
-    /// Of a type, or an item kind, that does not exist or not in this place.
+    /// A type, or an item kind, that does not exist or not in this place.
     #[error("type {0} is unknown or out of place")]
     Kind(u8),
     /// The named field has a value beyond its bounds.

@@ -60,7 +60,7 @@ pub struct OpenFrame<'a> {
     /// The clear header: what the MAC covers before the cookie, and the end of the prologue
     /// (`docs/protocol.md §4.1`).
     pub covered_before: &'a [u8],
-    /// What the MAC covers after the cookie.
+    /// The bytes that the MAC covers after the cookie.
     pub covered_after: &'a [u8],
 }
 
@@ -113,7 +113,7 @@ pub struct RefusedFrame<'a> {
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct ClearFields {
-    /// Of OPEN; else reserved.
+    /// A field of OPEN; else reserved.
     means: u8,
     reserved: u8,
     version: u8,
