@@ -342,8 +342,8 @@ pub struct Options {
     /// `$XDG_CACHE_HOME/netblt/paths` or `~/.cache/netblt/paths`, and begins the next transfer to
     /// the same peer with half of its rate (`sealed`). Only addresses, rates and times are kept.
     pub path_cache: bool,
-    /// The share of repair packets that a sender adds (`docs/protocol.md §6.10`): [`FecPolicy::Auto`]
-    /// by default. Only `sealed` has them; a share on `rfc998` is an error.
+    /// The share of repair packets that a sender adds (`docs/protocol.md §6.10`), by default
+    /// [`FecPolicy::Auto`]. Only `sealed` has them; a share on `rfc998` is an error.
     pub repair: FecPolicy,
     /// Burst values to propose where the policy is not [`Policy::Fixed`]: a receiver's are the most
     /// that it lets the sender send, whatever that one's policy.

@@ -1,10 +1,11 @@
 //! The passive side for many peers on one socket: each peer gets an endpoint of its own.
 //!
-//! On `sealed` one [`PassiveListener`] answers all openings, and hands out an [`Endpoint`] for each peer whose
-//! address is validated. All other datagrams go to the endpoint whose connection id they bear, from
-//! whatever address they come. `rfc998` has no ids and validates nothing: an address that sends
-//! something worth an answer gets a passive [`Endpoint`]. Few of those that never open are kept,
-//! and the oldest makes room, so that a flood of openings costs a fixed amount of memory.
+//! On `sealed` one [`PassiveListener`] answers all openings, and hands out an [`Endpoint`] for
+//! each peer whose address is validated. All other datagrams go to the endpoint whose connection
+//! id they bear, from whatever address they come. `rfc998` has no ids and validates nothing: an
+//! address that sends something worth an answer gets a passive [`Endpoint`]. Few of those that
+//! never open are kept, and the oldest makes room, so that a flood of openings costs a fixed
+//! amount of memory.
 //!
 //! The cost of a datagram hardly grows with the number of endpoints. They are found in trees, and
 //! by hash where strangers choose the key. Only those are polled that received something, whose
