@@ -297,25 +297,38 @@ impl Endpoint {
                     own_id: connection.own_id(),
                     half_open: connection.is_half_open(),
                 });
-                match passive.handle_datagram(at, route, bytes, (config, &words), standing) {
-                    ResponderAction::Nothing => return DatagramOutcome::Dropped,
-                    ResponderAction::Reply(packet) => self.reply_within_room(route, packet),
-                    ResponderAction::Reopened(packet) => {
-                        self.connection.iter_mut().for_each(|c| c.on_reopened(now));
-                        self.reply_within_room(route, packet);
-                    }
-                    ResponderAction::ReplyWithControl(response, words) => {
-                        self.reply(route, response);
-                        self.reply(route, words);
-                    }
-                    ResponderAction::Validated(packet) => {
-                        self.connection.iter_mut().for_each(Connection::on_address_validated);
-                        self.reply(route, packet);
-                    }
-                    ResponderAction::Opened(opened, first) => {
-                        self.open(now, route, *opened, first, meta)
-                    }
-                }
+                let action = passive.handle_datagram(at, route, bytes, (config, &words), standing);
+                return self.handle_responder_action(now, route, action, meta);
+            }
+        }
+        DatagramOutcome::Authentic
+    }
+
+    /// Does what the passive end of a handshake asks for.
+    fn handle_responder_action(
+        &mut self,
+        now: Instant,
+        route: Route,
+        action: ResponderAction<'_>,
+        meta: RecvMeta,
+    ) -> DatagramOutcome {
+        match action {
+            ResponderAction::Nothing => return DatagramOutcome::Dropped,
+            ResponderAction::Reply(packet) => self.reply_within_room(route, packet),
+            ResponderAction::Reopened(packet) => {
+                self.connection.iter_mut().for_each(|c| c.on_reopened(now));
+                self.reply_within_room(route, packet);
+            }
+            ResponderAction::ReplyWithControl(response, words) => {
+                self.reply(route, response);
+                self.reply(route, words);
+            }
+            ResponderAction::Validated(packet) => {
+                self.connection.iter_mut().for_each(Connection::on_address_validated);
+                self.reply(route, packet);
+            }
+            ResponderAction::Opened(opened, first) => {
+                self.open(now, route, *opened, first, meta);
             }
         }
         DatagramOutcome::Authentic

@@ -3,7 +3,7 @@
 //!
 //! * [`rows`]: the published figures;
 //! * `station`: a host whose processor and network interface take time; `machines`: the costs of
-//! those of 1987;
+//!   those of 1987;
 //! * `lab`: the loop that drives pairs of such hosts over a medium, with the real
 //!   [`netblt_proto::endpoint::Endpoint`] and the client, disk and oracle of the virtual world;
 //! * [`run`]: one run of a row; `ring`, `ethernet`, `wideband`: the networks;

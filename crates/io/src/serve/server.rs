@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{TryRecvError, channel};
@@ -84,12 +86,7 @@ pub(super) fn serve_with(
     cancel: &Cancel,
 ) -> Result<(), Error> {
     let permissions = Arc::new(service.permissions.clone());
-    let root = safe_open::open_directory(&permissions.root);
-    let root = root.map_err(|e| file_error(&permissions.root, "cannot be served", e))?;
-    // The disk's threads get only paths of open files.
-    safe_open::open_directory(&safe_open::path_of(&root)).map_err(|e| {
-        file_error(&safe_open::path_of(&root), "cannot be used (is /proc there?)", e)
-    })?;
+    let root = open_root(&permissions.root)?;
     let pool = MemoryPool::new(service.memory, service.max_sessions.into());
     let options = within(service, options, &pool)?;
     let socket = Socket::bind(&Bind {
@@ -157,6 +154,17 @@ pub(super) fn serve_with(
         last_warning: None,
     };
     event_loop::run(&mut listener, &mut app, &mut host)?
+}
+
+/// The directory that is served.
+fn open_root(path: &Path) -> Result<OwnedFd, Error> {
+    let root =
+        safe_open::open_directory(path).map_err(|e| file_error(path, "cannot be served", e))?;
+    // The disk's threads get only paths of open files.
+    let opened = safe_open::path_of(&root);
+    safe_open::open_directory(&opened)
+        .map_err(|e| file_error(&opened, "cannot be used (is /proc there?)", e))?;
+    Ok(root)
 }
 
 /// The same options, with buffers for which there is memory, and no more than the server's rate.

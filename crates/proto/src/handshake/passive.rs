@@ -464,22 +464,7 @@ impl Passive {
         if let Some(current) = &mut self.current
             && (current.route.peer, current.ports) == (from.peer, ports)
         {
-            let uid = current.proposal.uid;
-            if uid == proposal.uid
-                && return_routability::of(&proposal.client) == Some(current.proof)
-            {
-                return ResponderAction::Validated(current.last_response());
-            }
-            if uid == proposal.uid {
-                return ResponderAction::Reply(current.response());
-            }
-            if half_open && current.is_restart(&proposal) {
-                current.proposal = proposal;
-                return ResponderAction::Reopened(current.response());
-            }
-            let mut abort = Vec::new();
-            rfc998::encode_abort(ports, "these ports have a connection", &mut abort);
-            return ResponderAction::Reply(abort);
+            return current.handle_open(proposal, half_open);
         }
         let mut reply = Vec::new();
         if self.current.is_some() {

@@ -1,6 +1,8 @@
 //! The OPEN of a passive end's connection on `rfc998`, and the RESPONSE to its repetitions
 //! (`docs/protocol.md §2.1, §2.3`).
 
+use super::passive::ResponderAction;
+use super::return_routability;
 use crate::api::Route;
 use crate::wire::packet::Parameters;
 use crate::wire::rfc998::{self, Ports};
@@ -19,9 +21,31 @@ pub(super) struct Rfc998Established {
 }
 
 impl Rfc998Established {
+    /// Answers another OPEN from the same ports; `half_open` says that no data came yet.
+    pub(super) fn handle_open(
+        &mut self,
+        proposal: Parameters,
+        half_open: bool,
+    ) -> ResponderAction<'static> {
+        if self.proposal.uid == proposal.uid {
+            let validated = return_routability::of(&proposal.client) == Some(self.proof);
+            return match validated {
+                true => ResponderAction::Validated(self.last_response()),
+                false => ResponderAction::Reply(self.response()),
+            };
+        }
+        if half_open && self.is_restart(&proposal) {
+            self.proposal = proposal;
+            return ResponderAction::Reopened(self.response());
+        }
+        let mut abort = Vec::new();
+        rfc998::encode_abort(self.ports, "these ports have a connection", &mut abort);
+        ResponderAction::Reply(abort)
+    }
+
     /// Whether `other` comes from the same program, restarted: then it does not matter which of the
     /// two is alive, since its packets mean the same.
-    pub(super) fn is_restart(&self, other: &Parameters) -> bool {
+    fn is_restart(&self, other: &Parameters) -> bool {
         Parameters { uid: other.uid, ..self.proposal.clone() } == *other
     }
 
@@ -31,7 +55,7 @@ impl Rfc998Established {
     }
 
     /// The RESPONSE to the OPEN that returns the proof.
-    pub(super) fn last_response(&self) -> Vec<u8> {
+    fn last_response(&self) -> Vec<u8> {
         self.response_with(&self.settled.client)
     }
 

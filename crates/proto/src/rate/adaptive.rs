@@ -13,7 +13,7 @@
 //! 2. at the end of a round trip the loss, marks and queue of that round are judged;
 //! 3. the phase is advanced: startup and drain, then cruise with probes up and, rarely, for the
 //!    smallest round trip;
-//! 4. burst size, interval and cap are worked out anew.
+//! 4. burst size, interval and cap are computed again.
 //!
 //! Bandwidth falls only on evidence that the path is full (a queue, marks, excess loss), so a
 //! sender without data never lowers it. Loss alone, if it does not depend on the rate, costs
@@ -137,8 +137,8 @@ struct Round {
     delivered: u64,
     lost: u64,
     marked: u64,
-    /// Packets told of in it, when it is over.
-    told: u64,
+    /// Packets reported in it, when it is over.
+    reported: u64,
     /// The least share of what was sent that came through, in millionths.
     accepted: u64,
     /// The largest queue, in millionths of the smallest round trip.
@@ -165,12 +165,12 @@ struct Growth {
     /// Rounds without growth, and the bandwidth they are compared with.
     full_rounds: u32,
     full_bandwidth: u64,
-    /// Far more was missing than before in this round: no faster before what left since is told of.
+    /// Far more was missing in this round than before: no growth until later packets are reported.
     holds: Option<u64>,
     /// It was lost, and what left since was not: more carefully from there on.
     careful: bool,
-    /// Packets told of since the last of those, or since it grew.
-    told: u64,
+    /// Packets reported since the last of those, or since it grew.
+    reported: u64,
     /// Packets lost and delivered before the first round that is judged.
     before: (u64, u64),
     /// The most that was seen to come through: the rest of the bandwidth is a guess.

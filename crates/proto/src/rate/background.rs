@@ -1,4 +1,4 @@
-//! Yields to everybody else, and takes what nobody wants: after LEDBAT (RFC 6817) and LEDBAT++
+//! Yields to all other traffic, and takes what that leaves: after LEDBAT (RFC 6817) and LEDBAT++
 //! (draft-irtf-iccrg-ledbat-plus-plus), with what they lack where queues are short.
 //!
 //! What is in flight is a window, spread over the round trip. It grows while packets wait no longer
@@ -6,7 +6,7 @@
 //! that much of a queue, and two of its kind at the same share of it (as LEDBAT++ has it). LEDBAT's
 //! target of 60 ms would be a full queue to most paths; this one is a sixteenth of a round trip.
 //!
-//! What waits for twice as long is somebody else's doing, or too much: the window is halved every
+//! A wait of twice that is the doing of others, or too long: the window is halved every
 //! round trip while that lasts, down to two packets, and does not grow before it was over for
 //! `CALM`. So a TCP that has just lost, and leaves the queue empty for a while, is not taken for
 //! one that has gone. A queue may also hide in the smallest round trip that was ever seen; so it
@@ -48,7 +48,7 @@ const PATIENCE_ROUNDS: u32 = 16;
 /// Between two looks at the path with nothing in flight, at least, and in round trips.
 const LOOK_AFTER: Duration = Duration::from_secs(10);
 const LOOK_ROUNDS: u32 = 128;
-/// The first look is sooner: it may have begun in somebody's queue.
+/// The first look is sooner: the sender may have begun in a queue of others.
 const FIRST_LOOK_ROUNDS: u32 = 24;
 /// A look lasts so many round trips: in the first what is in flight leaves.
 const LOOK_LASTS: u32 = 2;
@@ -120,7 +120,7 @@ pub struct Background {
     looks: Looks,
     round: Round,
     delivered_bytes: u64,
-    /// It has heard something: what is counted from now on is its own.
+    /// A report came: what is counted from now on is its own.
     begun: bool,
     /// More was lost in the round trip before than the path at rest explains.
     lossy: bool,
@@ -192,7 +192,7 @@ impl Background {
         CALM.max(self.min_rtt() * CALM_ROUNDS) * self.calms
     }
 
-    /// What cannot be told from the lateness of hosts.
+    /// What is no more than the lateness of hosts.
     fn allowance(&self) -> Duration {
         self.trips.allowance(self.pacing.burst.interval)
     }
@@ -262,7 +262,7 @@ impl Background {
         }
     }
 
-    /// If a queue comes back sooner than that, it is somebody else's.
+    /// If a queue comes back sooner than that, others made it.
     fn patience(&self) -> Duration {
         self.min_rtt() * PATIENCE_ROUNDS
     }

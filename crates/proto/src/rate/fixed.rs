@@ -13,8 +13,8 @@ use crate::units::{Burst, Rate};
 /// negotiation does (`docs/protocol.md §4.4`): an offer is a plea for mercy, never a licence.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixed {
-    /// The negotiated ones, or those that it was told since.
-    told: Burst,
+    /// The negotiated ones, or the user's newer ones.
+    wanted: Burst,
     /// What offers have left of them.
     burst: Burst,
     /// Bytes of the packets that they count.
@@ -31,7 +31,7 @@ impl Fixed {
     pub fn new(burst: Burst, packet_bytes: u32) -> Self {
         let burst = Burst { packets: burst.packets.max(1), ..burst };
         let packet = packet_bytes.max(1);
-        Self { told: burst, burst, packet, sent: None, ceiling: None, breaker: None }
+        Self { wanted: burst, burst, packet, sent: None, ceiling: None, breaker: None }
     }
 
     /// The same, with a circuit breaker (`docs/protocol.md §7.5`): losses are reported.
@@ -86,7 +86,7 @@ impl RateControl for Fixed {
         let offer = Burst { packets: offer.packets.max(1), ..offer };
         self.burst = match self.sent {
             None => self.burst.stricter(offer),
-            Some(_) => self.told.slower(offer),
+            Some(_) => self.wanted.slower(offer),
         };
     }
 

@@ -129,7 +129,7 @@ impl Lead {
         for at in order {
             let even = left / lanes.max(1);
             if let Some(hand) = self.hands.get_mut(at) {
-                // The last one gets what is left: somebody must try for more.
+                // The last one gets what is left: one lane must try for more.
                 let last = lanes <= 1;
                 hand.part = hand.most.filter(|_| !last).unwrap_or(even).min(even);
                 left -= hand.part;
@@ -188,7 +188,7 @@ impl Lead {
         own
     }
 
-    /// What the lane at `at` of those that were told may send.
+    /// What the lane at `at` of those that reported may send.
     pub(crate) fn share(&self, at: usize, pacing: &Pacing, packet_bytes: u64) -> LaneShare {
         let part = self.hands.get(at + 1).map_or(0, |hand| hand.part);
         let rate = rate_of(pacing, packet_bytes);
@@ -286,7 +286,7 @@ mod tests {
         let may = led(&[9999, 50, 9999, 9999], 2000, false);
         assert!((50..=60).contains(&may[1]), "{may:?}");
         assert!(may[0] > 310 && may.iter().sum::<u64>() >= 995, "{may:?}");
-        // Nobody can use more than a part: somebody is given what is left all the same.
+        // No lane can use more than a part: one is given what is left all the same.
         let may = led(&[100, 100, 100], 2000, false);
         assert!(may.iter().all(|rate| *rate >= 100), "{may:?}");
         assert!(may.iter().sum::<u64>() >= 995, "{may:?}");

@@ -17,8 +17,8 @@ use crate::time::Instant;
 use crate::units::{BufferNumber, PacketNumber};
 use crate::wire::packet::Report;
 
-/// Where buffers have no more packets than this they are told of so often that nothing need be made
-/// of what is between.
+/// Buffers of no more packets than this are acknowledged so often that nothing need be computed for
+/// the time between.
 pub(super) const FEW_PACKETS: u64 = 64;
 
 /// The smallest round trip may have been measured so much too long, by a host that read late.
@@ -77,17 +77,17 @@ pub(crate) struct Ledger {
     /// row came as soon.
     soon: (Duration, u32),
     /// Packets reported as arrived so far.
-    told: u64,
+    reported: u64,
     news: bool,
 }
 
 /// What a [`Ledger`] makes of the messages of a control packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
-    /// As if the newest packet had arrived and been told of at once, by our own clock.
+pub(crate) struct LedgerReport {
+    /// As if the newest packet had arrived and been reported at once, by our own clock.
     pub(crate) report: Report,
     /// Whether that holds: of a packet sent three times, or whose second copy can hardly have come,
-    /// nobody knows which copy arrived (Karn's rule). And where buffers are large, how many had
+    /// it is not known which copy arrived (Karn's rule). And where buffers are large, how many had
     /// come by then: the report tells of whole buffers, and packets of others left before it, too.
     /// They are taken to have lost as many as the buffer of the newest OK.
     pub(crate) when: When,
@@ -232,15 +232,15 @@ impl Ledger {
     }
 
     /// What was learned since the last time, if anything was.
-    pub(crate) fn report(&mut self, now: Instant) -> Option<Told> {
+    pub(crate) fn report(&mut self, now: Instant) -> Option<LedgerReport> {
         let (highest, timed) = self.highest.filter(|_| std::mem::take(&mut self.news))?;
         // Packets sent again may have arrived that are above the highest: they count when it has
         // come so far.
         let room = (highest + 1).saturating_sub(self.missing);
-        self.told = self.packets.min(room).max(self.told);
+        self.reported = self.packets.min(room).max(self.reported);
         let report = Report {
             at_micros: (now.as_nanos() / 1000) as u32,
-            packets: self.told,
+            packets: self.reported,
             bytes: self.bytes,
             highest: PacketNumber(highest),
             missing: self.missing,
@@ -251,7 +251,7 @@ impl Ledger {
             true if !self.large => When::Reported,
             true => When::Presumed(self.by_then(highest)),
         };
-        Some(Told { report, when, arrived: self.arrived, lost: self.lost })
+        Some(LedgerReport { report, when, arrived: self.arrived, lost: self.lost })
     }
 
     /// Packets up to the `highest` that are taken to have arrived when it did.
@@ -287,12 +287,12 @@ mod tests {
         ledger
     }
 
-    fn counts(told: Told) -> (u64, u64, u64) {
-        (told.report.packets, told.report.highest.0, told.report.missing)
+    fn counts(found: LedgerReport) -> (u64, u64, u64) {
+        (found.report.packets, found.report.highest.0, found.report.missing)
     }
 
-    fn timed(told: Told) -> bool {
-        told.when != When::Unknown
+    fn timed(found: LedgerReport) -> bool {
+        found.when != When::Unknown
     }
 
     const RTT: Option<Duration> = Some(Duration::from_millis(16));
@@ -302,15 +302,15 @@ mod tests {
         let mut ledger = ledger();
         assert_eq!((ledger.report(ms(20)), ledger.waits_since()), (None, Some(ms(3))));
         ledger.on_ok(ms(21), BufferNumber(1), RTT);
-        let told = ledger.report(ms(21)).unwrap();
-        assert_eq!((counts(told), timed(told)), ((4, 3, 0), true));
-        assert_eq!((told.report.bytes, told.report.at_micros), (4000, 21_000));
+        let found = ledger.report(ms(21)).unwrap();
+        assert_eq!((counts(found), timed(found)), ((4, 3, 0), true));
+        assert_eq!((found.report.bytes, found.report.at_micros), (4000, 21_000));
         assert_eq!((ledger.report(ms(22)), ledger.waits_since()), (None, Some(ms(7))));
         ledger.on_ok(ms(23), BufferNumber(1), RTT);
         assert_eq!(ledger.report(ms(23)), None, "said before");
     }
 
-    /// Or a rate would be that of whole buffers, whose ends are told of now sooner and now later.
+    /// Or a rate would be that of whole buffers, whose ends are reported now sooner and now later.
     #[test]
     fn what_left_before_the_copies_has_come_before_them() {
         let of_three = |each: u64| {
@@ -327,14 +327,14 @@ mod tests {
                 ledger.on_sent(ms(322), BufferNumber(2), 1000, n + 1 == each / 4);
             }
             ledger.on_ok(ms(338), BufferNumber(2), RTT);
-            let told = ledger.report(ms(338)).unwrap();
-            assert_eq!(told.report.packets, each * 2, "of the third nothing is known");
-            (first, told.when)
+            let found = ledger.report(ms(338)).unwrap();
+            assert_eq!(found.report.packets, each * 2, "of the third nothing is known");
+            (first, found.when)
         };
         // 100 came and 25 were lost of the second, so 20 of the third's 100.
         assert_eq!(of_three(100), (When::Presumed(100), When::Presumed(280)));
         // Copies make no buffer larger than it is.
-        assert_eq!(of_three(60), (When::Reported, When::Reported), "told of often enough");
+        assert_eq!(of_three(60), (When::Reported, When::Reported), "reported often enough");
     }
 
     /// Or the rate up to its end would be another kind of rate than the one before.
@@ -345,8 +345,8 @@ mod tests {
         (100..103).for_each(|n| _ = ledger.on_sent(ms(n), BufferNumber(2), 1000, n == 102));
         for (buffer, by_then) in [(1, 100), (2, 103)] {
             ledger.on_ok(ms(200 + buffer), BufferNumber(buffer), RTT);
-            let told = ledger.report(ms(200 + buffer)).unwrap();
-            assert_eq!(told.when, When::Presumed(by_then));
+            let found = ledger.report(ms(200 + buffer)).unwrap();
+            assert_eq!(found.when, When::Presumed(by_then));
         }
     }
 
@@ -356,12 +356,12 @@ mod tests {
         ledger.on_ok(ms(20), BufferNumber(2), RTT);
         assert_eq!(counts(ledger.report(ms(20)).unwrap()), (7, 7, 0));
         ledger.on_resend(BufferNumber(1), 1);
-        let told = ledger.report(ms(30)).unwrap();
-        assert_eq!((counts(told), told.lost), ((7, 7, 1), 0), "lost, or late?");
+        let found = ledger.report(ms(30)).unwrap();
+        assert_eq!((counts(found), found.lost), ((7, 7, 1), 0), "lost, or late?");
         assert_eq!(ledger.on_sent(ms(31), BufferNumber(1), 1000, true), PacketNumber(12));
         ledger.on_ok(ms(47), BufferNumber(1), RTT);
-        let told = ledger.report(ms(47)).unwrap();
-        assert_eq!((counts(told), timed(told), told.lost), ((8, 12, 1), true, 1));
+        let found = ledger.report(ms(47)).unwrap();
+        assert_eq!((counts(found), timed(found), found.lost), ((8, 12, 1), true, 1));
         ledger.on_ok(ms(48), BufferNumber(3), RTT);
         assert_eq!(counts(ledger.report(ms(48)).unwrap()), (12, 12, 1));
     }
@@ -376,17 +376,17 @@ mod tests {
                 sent.map(|at| ledger.on_sent(ms(at), BufferNumber(1), 1000, true));
             }
             ledger.on_ok(ms(40), BufferNumber(1), RTT);
-            let told = ledger.report(ms(40)).unwrap();
-            assert_eq!((told.report.highest.0, told.lost), (highest, lost), "{sent:?}");
-            assert_eq!((told.report.missing, timed(told)), (4, lost > 0), "{sent:?}");
+            let found = ledger.report(ms(40)).unwrap();
+            assert_eq!((found.report.highest.0, found.lost), (highest, lost), "{sent:?}");
+            assert_eq!((found.report.missing, timed(found)), (4, lost > 0), "{sent:?}");
             let lands = sent.filter(|_| lost == 0).map(|at| ms(at + 16));
             assert_eq!(ledger.lands_at(), lands, "{sent:?}");
             let Some(lands) = lands else { continue };
             ledger.land(lands.before(Duration::from_millis(1)));
             assert_eq!(ledger.report(lands), None, "still on their way");
             ledger.land(lands);
-            let told = ledger.report(lands).unwrap();
-            assert_eq!((told.report.highest.0, timed(told)), (15, false), "in flight no longer");
+            let found = ledger.report(lands).unwrap();
+            assert_eq!((found.report.highest.0, timed(found)), (15, false), "in flight no longer");
         }
     }
 
@@ -395,7 +395,7 @@ mod tests {
     fn oks_that_come_as_soon_each_time_tell_how_long_the_path_takes() {
         let timed_ones = |waits: [u64; 10]| {
             let mut ledger = Ledger::default();
-            let told = (1u64..).zip(waits).map(|(n, wait)| {
+            let found = (1u64..).zip(waits).map(|(n, wait)| {
                 let at = 1000 * n;
                 ledger.on_sent(ms(at), BufferNumber(n), 1000, true);
                 ledger.on_resend(BufferNumber(n), 1);
@@ -404,7 +404,7 @@ mod tests {
                 ledger.on_ok(now, BufferNumber(n), Some(Duration::from_millis(400)));
                 ledger.report(now).is_some_and(timed)
             });
-            told.collect::<Vec<_>>()
+            found.collect::<Vec<_>>()
         };
         let as_soon = timed_ones([40; 10]);
         assert_eq!(as_soon, [[false; 7].as_slice(), &[true; 3]].concat());
@@ -424,8 +424,8 @@ mod tests {
         for buffer in 1..=3 {
             ledger.on_ok(ms(60), BufferNumber(buffer), RTT);
         }
-        let told = ledger.report(ms(60)).unwrap();
-        assert_eq!((counts(told), timed(told), told.lost), ((12, 35, 24), false, 24));
+        let found = ledger.report(ms(60)).unwrap();
+        assert_eq!((counts(found), timed(found), found.lost), ((12, 35, 24), false, 24));
     }
 
     #[test]
@@ -441,8 +441,8 @@ mod tests {
     fn what_was_asked_for_again_is_in_flight_no_longer() {
         let mut ledger = ledger();
         ledger.on_resend(BufferNumber(1), 3);
-        let told = ledger.report(ms(20)).unwrap();
-        assert_eq!((counts(told), timed(told), told.lost), ((1, 3, 3), false, 0));
+        let found = ledger.report(ms(20)).unwrap();
+        assert_eq!((counts(found), timed(found), found.lost), ((1, 3, 3), false, 0));
     }
 
     #[test]
@@ -464,7 +464,7 @@ mod tests {
         ledger.on_resend(BufferNumber(5), 0);
         assert_eq!(ledger.report(ms(55)), None, "nothing of it left");
         ledger.on_resend(BufferNumber(4), 0);
-        let told = ledger.report(ms(60)).unwrap();
-        assert_eq!((counts(told), timed(told)), ((15, 26, 12), false), "nothing is in flight");
+        let found = ledger.report(ms(60)).unwrap();
+        assert_eq!((counts(found), timed(found)), ((15, 26, 12), false), "nothing is in flight");
     }
 }

@@ -1,6 +1,6 @@
 //! Rate control: how much to send in a burst, and how often (RFC 998 §4).
 //!
-//! The machine measures, the policy decides, and the machine keeps what must hold whoever decides:
+//! The machine measures, the policy decides, and the machine keeps what every policy must keep:
 //! pacing, the cap on what is in flight, and the circuit breaker.
 
 pub mod adaptive;
@@ -82,7 +82,7 @@ pub struct Sample {
     /// Bytes up to that packet that had left ahead of the pace because this host had stood still
     /// and made up for it: if they wait on the path, that queue is of its own making.
     pub made_up_bytes: u64,
-    /// From the newest packet of the report before to that of this one, if both told when theirs
+    /// From the newest packet of the report before to that of this one, if both say when theirs
     /// arrived.
     pub stretch: Option<Stretch>,
     /// Round trips completed since the connection opened: grows by one when a packet is reported
@@ -149,7 +149,7 @@ pub struct PathView {
     pub way_back: Duration,
 }
 
-/// A rate control policy: told what was observed, asked for burst size and interval.
+/// A rate control policy: it takes in reports, and gives burst size and interval.
 pub trait RateControl: Debug + Send {
     /// A report arrived.
     fn on_sample(&mut self, now: Instant, sample: &Sample);
@@ -163,8 +163,8 @@ pub trait RateControl: Debug + Send {
     /// The receiver offered burst values in an OK (RFC 998 §4): never faster than that, until it
     /// offers others. On `rfc998` they are never looser than those before.
     fn on_offer(&mut self, now: Instant, offer: Burst);
-    /// The client says how fast it may be at most, whatever it was told before; `None` if that is
-    /// for others to say. Laws that know no such thing are held below it by who uses them.
+    /// The user's newest limit of the rate; `None` if there is none. A law that ignores it is held
+    /// below it by the sender.
     fn on_ceiling(&mut self, _now: Instant, _ceiling: Option<Rate>) {}
     /// It takes the place of another law, by which data went at about `rate` where the smallest
     /// round trip is `rtt`. What is counted was counted from the beginning.
@@ -196,7 +196,7 @@ pub trait RateControl: Debug + Send {
     }
     /// Whether a burst is so many whole packets' worth of bytes, and not just so many packets as
     /// RFC 998 has it. A policy that compares what it paced with what arrived must say yes; where
-    /// packets count all the same, it is told how large they are in the mean.
+    /// packets count all the same, `on_packet_bytes` gives their mean size.
     fn charges_bytes(&self) -> bool {
         false
     }
@@ -239,8 +239,8 @@ pub trait RateControl: Debug + Send {
 #[derive(Debug)]
 pub(crate) struct Law {
     pub(crate) control: Box<dyn RateControl>,
-    /// It learns from what becomes of the data: the machine has to find that out where nobody
-    /// reports it, to tell the other end how fast it goes, and to stop where nothing is heard.
+    /// It learns from what becomes of the data: the machine has to infer that where no
+    /// report says it, to announce its rate to the other end, and to stop where no report comes.
     pub(crate) learns: bool,
     /// What else its protocol has of its own.
     pub(crate) ways: Ways,
@@ -308,8 +308,8 @@ fn fixed(burst: Burst, negotiated: &Negotiated, packet: u32) -> Law {
 pub(crate) fn build_anew(policy: Policy, negotiated: &Negotiated, overhead: u32) -> Law {
     let packet = negotiated.burst_bytes + overhead;
     match policy {
-        Policy::Fixed(FixedRate(told)) => {
-            let own = match told {
+        Policy::Fixed(FixedRate(spec)) => {
+            let own = match spec {
                 FixedRateSpec::Bursts(burst) => burst,
                 FixedRateSpec::Rate(rate) => burst_for(rate, packet),
             };

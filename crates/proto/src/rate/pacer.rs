@@ -16,8 +16,8 @@ const CATCH_UP_TIME: Duration = Duration::from_millis(1);
 /// From this interval on nothing is made up for: no loop wakes as late, so what was missed was
 /// missed for another reason, and a network has a right to the time between such bursts.
 const LONG_INTERVAL: Duration = Duration::from_millis(10);
-/// What was made up for counts an eighth less as time goes on: a queue that stays longer than that
-/// explains is to be yielded to, whoever made it.
+/// What was made up for counts an eighth less as time goes on: a sender yields to a queue that
+/// stays longer than that explains, its own or not.
 const FORGIVEN_PART: u64 = 8;
 
 /// Where the sender is in its sequence of bursts.
@@ -98,10 +98,10 @@ impl Pacer {
         let lost = due.saturating_sub(self.most_due(now, begun, pacing));
         let fresh = u64::from(packets) - rest;
         let whole = (fresh - 1) / burst;
-        let anew = self.missed(now, begun, interval) == 0 || lost > 0 && is_long(interval);
+        let restarts = self.missed(now, begun, interval) == 0 || lost > 0 && is_long(interval);
         let steps = lost.saturating_add(1 + whole).min(due);
         let slot = begun + Duration::from_nanos(interval.saturating_mul(steps));
-        let begun = if anew { now } else { slot };
+        let begun = if restarts { now } else { slot };
         self.first = begun.before(Duration::from_nanos(interval.saturating_mul(whole)));
         self.begin(begun, clamp(fresh - whole * burst), now, (interval, burst));
     }

@@ -154,7 +154,7 @@ impl RoundTrips {
         self.beyond_min(last, self.allowance(burst))
     }
 
-    /// Whether the newest met no queue at all, as far as can be told.
+    /// Whether the newest met no queue at all, as far as is known.
     pub(super) fn newest_is_least(&self, burst: Duration) -> bool {
         let min = self.min.unwrap_or_default();
         self.recent[(self.next + RECENT - 1) % RECENT] <= min + min / 64 + slack(burst)
@@ -196,7 +196,7 @@ fn slack(burst: Duration) -> Duration {
     HOST_SLACK.max(burst.min(Duration::from_millis(1)))
 }
 
-/// Loss that the path has whatever the rate, told from loss that the rate causes.
+/// Loss that the path has at every rate, apart from loss that the rate causes.
 ///
 /// A little is learned whenever there is no queue. Much at once is first taken for congestion; if
 /// the share lost stays the same although the rate fell, it was not.
@@ -212,7 +212,7 @@ struct Suspicion {
     /// What was lost before that, in millionths, and the bandwidth then, in bytes per second.
     share: u64,
     bandwidth: u64,
-    /// Packets told of since then, and those lost, in millionths.
+    /// Packets reported since then, and those lost, in millionths.
     packets: u64,
     lost: u64,
 }
@@ -373,7 +373,7 @@ mod tests {
         let mut trips = RoundTrips::new(Some(of(40)));
         assert_eq!(trips.sample(ms(0), of(50), Some(0), (burst, NONE)), of(50));
         assert_eq!(trips.sample(ms(10), of(52), Some(2000), (burst, NONE)), of(52));
-        // What is more than it was is told apart as ever.
+        // What exceeds that is taken apart as before.
         assert_eq!(trips.sample(ms(20), of(70), Some(0), (burst, NONE)), of(50));
         assert_eq!(trips.back(), of(20));
         assert_eq!(trips.sample(ms(30), of(40), Some(-10_000), (burst, NONE)), of(40));

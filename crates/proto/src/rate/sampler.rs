@@ -71,14 +71,14 @@ impl Record {
     }
 }
 
-/// What is known of the arrival of the newest packet that is told of.
+/// What is known of the arrival of the newest packet reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
     /// Nothing: no rates and no round trip are made of it.
     Unknown,
     /// The report says when it came and how much had come by then.
     Reported,
-    /// It was told of at once, and so many of the packets up to it are taken to have come by then.
+    /// It was reported at once, and so many of the packets up to it are taken to have come by then.
     Presumed(u64),
 }
 
@@ -272,7 +272,7 @@ impl Sampler {
         Some(i64::from(way.wrapping_sub(first) as i32))
     }
 
-    /// The same, of which it may be told apart `when` the highest arrived.
+    /// The same; `when` says what is known of the arrival of the highest.
     pub(crate) fn on_told(&mut self, now: Instant, report: &Report, when: When) -> Option<Sample> {
         let report = self.believable(report)?;
         let highest = report.highest.0;

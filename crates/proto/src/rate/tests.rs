@@ -134,7 +134,7 @@ fn after_an_outage_half_of_the_path_is_soon_used() {
         let mut world = World::new(path.clone(), vec![tolerant(&path, ms(0))]);
         world.run(ms(from));
         let outage = world.run(ms(until - from));
-        // While nothing is heard, what was allowed in flight and a few probes are sent at most.
+        // While no report comes, what was allowed in flight and a few probes are sent at most.
         assert!(outage.dropped < 1100, "{outage:?}");
         world.run(ms(1500));
         let (got, tally) = shares(&mut world, ms(1000), healed);

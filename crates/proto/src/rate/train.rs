@@ -17,7 +17,7 @@ const LONG: Duration = Duration::from_secs(1);
 const TRAIN_TIME: Duration = Duration::from_millis(75);
 /// Packets in a train at least: fewer than ten, with which any path must live (RFC 6928).
 const MIN_PACKETS: u64 = 6;
-/// So many, up to the one that is told of, show something.
+/// So many, up to the one that is reported, show something.
 const TELLING: u64 = MIN_PACKETS / 2;
 /// The most packets in a train.
 const MAX_PACKETS: u64 = 4096;
@@ -84,8 +84,8 @@ impl Train {
 }
 
 /// The burst values of trains that make `rate`. Where only the end of a buffer, of `buffer_bytes`,
-/// is told of, that is deep enough in a train to show something, if a packet or an eighth more does
-/// it; and no buffer is a number of whole trains: each would end at the same place of one.
+/// is reported, that is deep enough in a train to show something, if a packet or an eighth more
+/// does it; and no buffer is a number of whole trains: each would end at the same place of one.
 pub(super) fn train_for(rate: Rate, packet_bytes: u32, buffer_bytes: u64) -> Burst {
     let packet = u64::from(packet_bytes.max(1));
     let fewest = (rate.bytes_in(TRAIN_TIME) / packet).clamp(MIN_PACKETS, MAX_PACKETS);

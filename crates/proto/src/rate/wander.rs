@@ -38,7 +38,7 @@ pub(super) struct Wander {
     /// The most that fell too soon, in nanoseconds: once, and twice.
     once: u64,
     twice: u64,
-    heard: Instant,
+    updated: Instant,
 }
 
 impl Wander {
@@ -77,8 +77,8 @@ impl Wander {
     fn forget(&mut self, now: Instant, min: Duration) {
         let at_work = if self.left > self.twice / 2 { AT_WORK } else { 1 };
         let lasts = nanos(LASTS.max(min * LASTS_TRIPS)).saturating_mul(at_work);
-        let passed = nanos(now.since(self.heard)).min(lasts);
-        self.heard = now;
+        let passed = nanos(now.since(self.updated)).min(lasts);
+        self.updated = now;
         for time in [&mut self.once, &mut self.twice] {
             *time -= (u128::from(*time) * u128::from(passed) / u128::from(lasts.max(1))) as u64;
         }

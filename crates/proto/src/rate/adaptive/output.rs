@@ -12,7 +12,7 @@ use crate::rate::{Pacing, burst_for, millis};
 use crate::time::Instant;
 use crate::units::Rate;
 
-/// In place of [`STARTUP_GAIN`] where large buffers showed, late as they are told of, that it was
+/// In place of [`STARTUP_GAIN`] where large buffers showed, late as they are reported, that it was
 /// too much.
 const CAREFUL_GAIN: u64 = 1500;
 

@@ -42,8 +42,8 @@ const MARGIN: u64 = 64;
 struct Stretch {
     from_bytes: u64,
     to_bytes: Option<u64>,
-    /// When its beginning and its end were told of.
-    told: [Option<Instant>; 2],
+    /// When its beginning and its end were reported.
+    reported_at: [Option<Instant>; 2],
     /// Packets that came and that were lost before it.
     before: Option<(u64, u64)>,
 }
@@ -127,7 +127,8 @@ impl Adaptive {
         let known = sample.sent_bytes.saturating_sub(sample.in_flight_bytes);
         let Some(mut low) = self.policed.low else {
             let from_bytes = sample.sent_bytes;
-            let begun = Stretch { from_bytes, to_bytes: None, told: [None; 2], before: None };
+            let begun =
+                Stretch { from_bytes, to_bytes: None, reported_at: [None; 2], before: None };
             self.policed.low = lowered.then_some(begun);
             return;
         };
@@ -135,15 +136,15 @@ impl Adaptive {
             low.to_bytes.get_or_insert(sample.sent_bytes);
         }
         let counts = (sample.delivered_packets, sample.lost_packets);
-        // What is lost is told of a quarter of a round trip later than what came.
+        // A loss is reported a quarter of a round trip later than what came.
         let late = self.min_rtt() / 4 + self.hearing.gap;
-        let is_told = |told: &mut Option<Instant>, bytes| {
-            known >= bytes && now.since(*told.get_or_insert(now)) >= late
+        let is_reported = |reported_at: &mut Option<Instant>, bytes| {
+            known >= bytes && now.since(*reported_at.get_or_insert(now)) >= late
         };
-        if is_told(&mut low.told[0], low.from_bytes) {
+        if is_reported(&mut low.reported_at[0], low.from_bytes) {
             low.before.get_or_insert(counts);
         }
-        let over = low.to_bytes.is_some_and(|to| is_told(&mut low.told[1], to));
+        let over = low.to_bytes.is_some_and(|to| is_reported(&mut low.reported_at[1], to));
         self.policed.low = Some(low);
         if let Some(before) = low.before.filter(|_| over) {
             self.policed.low = None;

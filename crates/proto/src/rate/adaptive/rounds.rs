@@ -62,7 +62,7 @@ impl Adaptive {
             self.growth.before = (sample.lost_packets, sample.delivered_packets);
             return;
         }
-        let round = Round { told: lost + delivered, ..round };
+        let round = Round { reported: lost + delivered, ..round };
         let share = lost.saturating_mul(MILLION) / (lost + delivered).max(1);
         let excess = self.rest.is_excess(share, lost + delivered);
         if self.phase == Phase::Startup {
@@ -107,16 +107,18 @@ impl Adaptive {
         self.growth.least_share = Some(least);
         let overrun = self.overruns(round, sample, least);
         let grew = self.bandwidth >= self.growth.full_bandwidth + self.growth.full_bandwidth / 4;
-        self.growth.told += round.told;
+        self.growth.reported += round.reported;
         if overrun && self.is_seldom_told() {
             self.growth.holds.get_or_insert(sample.round);
-        } else if round.told > 0 && self.growth.holds.is_some_and(|from| sample.round > from + 1) {
+        } else if round.reported > 0
+            && self.growth.holds.is_some_and(|from| sample.round > from + 1)
+        {
             self.growth.holds = None;
             self.growth.careful |= self.growth.full_rounds > 0;
         }
         if grew {
             self.growth.full_bandwidth = self.bandwidth;
-            (self.growth.full_rounds, self.growth.told) = (0, 0);
+            (self.growth.full_rounds, self.growth.reported) = (0, 0);
             let earlier = self.growth.earlier_share.filter(|_| round.queue == 0);
             // What was lost a round ago was not lost to a rate that has grown since.
             if let Some(earlier) = earlier {
@@ -125,7 +127,7 @@ impl Adaptive {
         } else if !round.app_limited
             && (self.is_held_up(round, share) || round.queue > FULL_QUEUE || overrun)
         {
-            (self.growth.full_rounds, self.growth.told) = (self.growth.full_rounds + 1, 0);
+            (self.growth.full_rounds, self.growth.reported) = (self.growth.full_rounds + 1, 0);
         }
         self.growth.earlier_share = Some(share);
         if marked || self.growth.full_rounds >= FULL_ROUNDS {
@@ -141,7 +143,7 @@ impl Adaptive {
     /// more so where more are lost: then rounds are taken together.
     fn is_held_up(&self, round: &Round, share: u64) -> bool {
         let few = FEW.0 + share * FEW.1 / MILLION;
-        let chance = self.grain_bytes == 0 && round.queue == 0 && self.growth.told < few;
+        let chance = self.grain_bytes == 0 && round.queue == 0 && self.growth.reported < few;
         round.accepted < 900_000 && !chance
     }
 
@@ -167,7 +169,7 @@ impl Adaptive {
     }
 
     /// So many packets of a buffer are asked for again: far more than the least share lost so far,
-    /// and startup, told seldom, goes no faster before it is told what became of them.
+    /// and startup, which gets few reports, goes no faster before these are reported.
     pub(super) fn hold_for(&mut self, packets: u64) {
         let least = self.growth.least_share.filter(|_| self.phase == Phase::Startup);
         let bytes = u128::from(packets) * u128::from(self.packet_bytes);
@@ -194,7 +196,7 @@ impl Adaptive {
 
     pub(super) fn judge_loss(&mut self, share: u64, excess: bool, round: &Round) {
         if self.rest.is_suspected() {
-            match self.rest.judge(share, round.told) {
+            match self.rest.judge(share, round.reported) {
                 Some(judged) if judged.unchanged => {
                     self.bandwidth = self.bandwidth.max(judged.bandwidth);
                 }
@@ -207,7 +209,7 @@ impl Adaptive {
         if !excess {
             let grows = share > self.rest.share() && self.policed.patience() > 1;
             if round.queue == 0 && !matches!(self.phase, Phase::Up(_)) && !grows {
-                self.rest.learn(share, round.told);
+                self.rest.learn(share, round.reported);
             }
             return;
         }

@@ -51,7 +51,7 @@ fn what_is_lost_at_random_costs_little() {
     }
 }
 
-/// Whoever comes first, and wherever in its growth the TCP is by then.
+/// In either order, and wherever in its growth the TCP is by then.
 #[test]
 fn a_cubic_is_left_nearly_what_it_would_have_alone() {
     for (queue, path) in paths() {

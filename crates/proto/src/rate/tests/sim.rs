@@ -202,7 +202,7 @@ struct Receiver {
     past: VecDeque<(Instant, u64, u64)>,
     last: Option<Instant>,
     repeats: u32,
-    /// The newest arrival, whether a pause was before it, and whether it was told of.
+    /// The newest arrival, whether a pause was before it, and whether it was reported.
     newest: Instant,
     begun: bool,
     unreported: bool,
@@ -304,7 +304,7 @@ pub(super) struct Flow {
     next_number: u64,
     receiver: Receiver,
     reports: VecDeque<(Instant, Report)>,
-    heard: Instant,
+    last_report: Instant,
     silence_told: Instant,
     /// When something was sent while nothing was in flight.
     resumed: Instant,
@@ -337,7 +337,7 @@ impl Flow {
             next_number: 0,
             receiver: Receiver::default(),
             reports: VecDeque::new(),
-            heard: start,
+            last_report: start,
             silence_told: start,
             resumed: start,
             probed: start,
@@ -374,12 +374,12 @@ impl Flow {
 
     fn breaker_open(&self, now: Instant, rtt: Duration) -> bool {
         let patience = Duration::from_secs(2).max(rtt * 8);
-        self.sampler.in_flight_bytes() > 0 && now.since(self.heard) > patience
+        self.sampler.in_flight_bytes() > 0 && now.since(self.last_report) > patience
     }
 
     fn silence_due(&self, rtt: Duration) -> Option<Instant> {
         let patience = (rtt * 3).max(Duration::from_millis(200));
-        let since = self.heard.max(self.silence_told).max(self.resumed);
+        let since = self.last_report.max(self.silence_told).max(self.resumed);
         (self.sampler.in_flight_bytes() > 0).then(|| since + patience)
     }
 
@@ -422,7 +422,7 @@ impl Flow {
             return;
         }
         while let Some((_, report)) = self.reports.pop_front_if(|(at, _)| *at <= now) {
-            self.heard = now;
+            self.last_report = now;
             if let Some(sample) = self.sampler.on_report(now, &report) {
                 self.policy.on_sample(now, &sample);
                 let (pacing, belief) = (self.policy.pacing(), self.policy.belief());

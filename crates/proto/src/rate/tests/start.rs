@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::rate::train::{Train, train_for};
 use crate::units::Rate;
 
-/// Only the end of a buffer is told of, and each is to be at another place of its train.
+/// Only the end of a buffer is reported, and each is to be at another place of its train.
 #[test]
 fn no_buffer_is_a_number_of_whole_trains() {
     for packets in 1..300 {
