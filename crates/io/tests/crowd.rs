@@ -216,9 +216,9 @@ fn bad_clients_leave_the_others_at_peace() {
         // One announces files and sends something that was not announced.
         scope.spawn(move || {
             let mut options = host.options.clone();
-            for (client, told) in [
+            for (client, reason) in [
                 // A server that was started again knows nothing of what was announced.
-                ("netblt send data=1 files=1 put=1", "serve: busy: these files were not announced"),
+                ("netblt send data=1 files=1 put=1", "serve: busy: this upload was not announced"),
                 ("netblt send put=x", "serve: not-understood: "),
                 ("netblt ask", "serve: not-understood: "),
             ] {
@@ -229,7 +229,7 @@ fn bad_clients_leave_the_others_at_peace() {
                 let Err(Error::Ended(CloseReason::PeerQuit(words))) = &sent else {
                     panic!("{sent:?}")
                 };
-                assert!(words.starts_with(told), "{words}");
+                assert!(words.starts_with(reason), "{words}");
             }
         });
         for number in 0..4 {

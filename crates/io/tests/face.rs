@@ -83,11 +83,11 @@ fn repair_packets_are_refused_where_there_are_none() {
 }
 
 #[test]
-fn the_readme_shows_the_example() {
-    let readme = fs::read_to_string(here().join("../../README.md")).unwrap();
+fn the_guide_shows_the_example() {
+    let guide = fs::read_to_string(here().join("../../docs/guide/library.md")).unwrap();
     let example = fs::read_to_string(here().join("examples/send.rs")).unwrap();
     let code = example.split_once('\n').unwrap().1.trim();
-    assert!(readme.contains(code), "README.md does not show examples/send.rs as it is");
+    assert!(guide.contains(code), "library.md does not show examples/send.rs as it is");
     let used = code.lines().filter(|line| line.starts_with("use ")).count();
     assert_eq!(used, 1, "one use of the one crate");
 }
