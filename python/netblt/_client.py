@@ -140,7 +140,7 @@ class Client:
             # The parent's is neither used here nor dropped: it has threads and keys that are the
             # parent's alone.
             _parents.append(remote)
-            remote = remote.anew()
+            remote = remote.fresh()
             self._own = (os.getpid(), remote)
         return remote
 

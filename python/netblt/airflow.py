@@ -8,7 +8,7 @@
     )
 
 The operator defers: the transfer runs in the event loop of a triggerer, beside others, by
-:func:`netblt.copy_async`. A triggerer that is started anew begins it again, and so it goes on with
+:func:`netblt.copy_async`. A triggerer that restarts begins it again, and the copy resumes from
 what has arrived. It needs Airflow from 2.9 on, which ``pip install netblt[airflow]`` brings.
 """
 
@@ -68,7 +68,7 @@ class NetbltCopyTrigger(BaseTrigger):  # type: ignore[misc, unused-ignore]
         self.options = options or {}
 
     def serialize(self) -> Tuple[str, Dict[str, Any]]:
-        """What it is made of again, by another triggerer or by this one when it is started anew."""
+        """The arguments from which another triggerer, or this one after a restart, makes it again."""
         kept = ("source", "destination", "tree", "client", "options")
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",

@@ -234,7 +234,7 @@ class NetbltFile(AbstractBufferedFile):  # type: ignore[misc]
     def __init__(self, fs: NetbltFileSystem, path: str, mode: str, **more: Any) -> None:
         self._written: Any = None
         if mode not in ("rb", "wb", "xb"):
-            raise NotImplementedError(f"{mode}: files there are read or written anew")
+            raise NotImplementedError(f"{mode}: a file is read (rb) or written as a whole (wb, xb)")
         super().__init__(fs, path, mode, **more)
 
     def _fetch_range(self, start: int, end: int) -> bytes:

@@ -1,6 +1,6 @@
 //! Requests to a server of files, each on a thread of its own, as Python holds them.
 //!
-//! All that is asked of one server goes through one session, which whoever asks first opens. A
+//! All requests to one server go through one session, which the first request opens. A
 //! child of `fork` must not use its parent's, and is given another one by `netblt/_client.py`.
 
 use std::ffi::OsString;
@@ -40,7 +40,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 pub(crate) struct Remote(Arc<Meeting>);
 
 struct Meeting {
-    /// `host:port`; the ticket tells if nobody does.
+    /// `host:port`; `None` where the ticket has it.
     address: Option<String>,
     proof: Proof,
     options: netblt::Options,
@@ -81,11 +81,11 @@ enum Answer {
     Moved(Box<Summary>),
 }
 
-/// What a request tells beside its answer.
+/// The warnings of a request.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<String>>>);
+struct Warnings(Arc<Mutex<Vec<String>>>);
 
-impl Observer for Told {
+impl Observer for Warnings {
     fn warn(&mut self, warning: &Warning) {
         lock(&self.0).push(warning.to_string());
     }
@@ -97,7 +97,7 @@ impl Meeting {
     }
 
     /// How to call the server; of one that is met for the first time, its key is asked for.
-    fn meet(&self, cancel: &Cancel, told: &Told) -> Result<(Rendezvous, Session), Error> {
+    fn meet(&self, cancel: &Cancel, warnings: &Warnings) -> Result<(Rendezvous, Session), Error> {
         if let Some(met) = &*lock(&self.met) {
             return Ok(met.clone());
         }
@@ -112,14 +112,14 @@ impl Meeting {
             (Proof::Key { own, known }, Some(address)) => {
                 let own = file::read(own)?;
                 let mut known = KnownServers::read(known)?;
-                let hear = told.clone();
-                let warn = |warning: &Warning| lock(&hear.0).push(warning.to_string());
+                let warnings = warnings.clone();
+                let warn = |warning: &Warning| lock(&warnings.0).push(warning.to_string());
                 let ask = || ask(std::slice::from_ref(address), &self.options, cancel, warn);
                 let (key, met) = tofu::server_key(address, &mut known, ask)?;
                 if met == KnownSince::Now {
                     let shown = fingerprint(&key);
                     let text = format!("{address} is met for the first time; its key is {shown}");
-                    lock(&told.0).push(text);
+                    lock(&warnings.0).push(text);
                 }
                 tofu::call(address, own, key)?
             }
@@ -145,7 +145,7 @@ impl Meeting {
 
 #[pymethods]
 impl Remote {
-    /// A server at `host:port`, for whoever has a ticket, or the key in a file.
+    /// A server at `host:port`, whose clients have a ticket, or the key in a file.
     #[new]
     fn new(
         host: Option<&str>,
@@ -182,13 +182,13 @@ impl Remote {
                 Proof::Key { own, known }
             }
         };
-        let options = options.told(None)?;
+        let options = options.into_library(None)?;
         Ok(Self(Arc::new(Meeting::new(address, proof, options))))
     }
 
     /// The same server, asked in a session of its own: for a child of `fork`, which takes no lock
     /// of its parent's.
-    fn anew(&self) -> Self {
+    fn fresh(&self) -> Self {
         let Meeting { address, proof, options, .. } = &*self.0;
         let (address, proof, options) = (address.clone(), proof.clone(), options.clone());
         Self(Arc::new(Meeting::new(address, proof, options)))
@@ -209,13 +209,13 @@ impl Remote {
     }
 
     fn stat(&self, path: Vec<u8>) -> PyResult<Call> {
-        self.call(move |server, told| server.stat(&path, told).map(Answer::Entry))
+        self.call(move |server, warnings| server.stat(&path, warnings).map(Answer::Entry))
     }
 
     fn list(&self, path: Vec<u8>) -> PyResult<Call> {
-        self.call(move |server, told| {
+        self.call(move |server, warnings| {
             let mut entries = Vec::new();
-            server.list(&path, told, |entry| {
+            server.list(&path, warnings, |entry| {
                 entries.push(entry);
                 Ok(())
             })?;
@@ -225,32 +225,32 @@ impl Remote {
 
     /// Files beneath a path, by their paths, whatever that is or if it is nothing.
     fn walk(&self, path: Vec<u8>) -> PyResult<Call> {
-        self.call(move |server, told| walk(server, path, told).map(Answer::Entries))
+        self.call(move |server, warnings| walk(server, path, warnings).map(Answer::Entries))
     }
 
     fn make_directory(&self, path: Vec<u8>, parents: bool) -> PyResult<Call> {
-        self.call(move |server, told| {
-            server.make_directory(&path, parents, told).map(Answer::Count)
+        self.call(move |server, warnings| {
+            server.make_directory(&path, parents, warnings).map(Answer::Count)
         })
     }
 
     fn remove(&self, path: Vec<u8>, directory: bool, tree: bool) -> PyResult<Call> {
-        self.call(move |server, told| {
+        self.call(move |server, warnings| {
             server
-                .remove(&path, RemoveOptions { empty_directory: directory, tree }, told)
+                .remove(&path, RemoveOptions { empty_directory: directory, tree }, warnings)
                 .map(Answer::Count)
         })
     }
 
     fn rename(&self, path: Vec<u8>, to: Vec<u8>, replace: bool) -> PyResult<Call> {
-        self.call(move |server, told| {
-            server.rename(&path, &to, replace, told).map(|()| Answer::Count(1))
+        self.call(move |server, warnings| {
+            server.rename(&path, &to, replace, warnings).map(|()| Answer::Count(1))
         })
     }
 
     fn copy(&self, path: Vec<u8>, to: Vec<u8>, trees: bool, replace: bool) -> PyResult<Call> {
-        self.replacing(replace, move |server, told| {
-            server.copy(&path, &to, trees, told).map(Answer::Count)
+        self.replacing(replace, move |server, warnings| {
+            server.copy(&path, &to, trees, warnings).map(Answer::Count)
         })
     }
 
@@ -258,20 +258,20 @@ impl Remote {
     fn read(&self, pieces: Vec<(Vec<u8>, u64, u64)>) -> PyResult<Call> {
         let piece = |(path, offset, bytes)| Piece { path, offset, bytes };
         let pieces: Vec<Piece> = pieces.into_iter().map(piece).collect();
-        self.call(move |server, told| server.read(&pieces, told).map(Answer::Pieces))
+        self.call(move |server, warnings| server.read(&pieces, warnings).map(Answer::Pieces))
     }
 
     /// Files and directories here go there.
     fn put(&self, paths: Vec<PathBuf>, path: Vec<u8>, replace: bool) -> PyResult<Call> {
-        self.replacing(replace, move |server, told| {
-            patiently(server, || server.put(Selection::from(paths.clone()), &path, told))
+        self.replacing(replace, move |server, warnings| {
+            patiently(server, || server.put(Selection::from(paths.clone()), &path, warnings))
         })
     }
 
     /// A file here goes to exactly that path.
     fn put_path(&self, file: PathBuf, path: Vec<u8>, replace: bool) -> PyResult<Call> {
-        self.replacing(replace, move |server, told| {
-            patiently(server, || server.put_file(Source::path(&file), &path, told))
+        self.replacing(replace, move |server, warnings| {
+            patiently(server, || server.put_file(Source::path(&file), &path, warnings))
         })
     }
 
@@ -284,10 +284,10 @@ impl Remote {
         replace: bool,
     ) -> PyResult<Call> {
         let data: Arc<[u8]> = data.as_bytes().into();
-        self.replacing(replace, move |server, told| {
+        self.replacing(replace, move |server, warnings| {
             patiently(server, || {
                 let source = Source::reader(name.clone(), Cursor::new(Arc::clone(&data)));
-                server.put_file(source, &path, told)
+                server.put_file(source, &path, warnings)
             })
         })
     }
@@ -302,8 +302,8 @@ impl Remote {
     ) -> PyResult<Call> {
         let stash = Stash::default();
         let source = Source::reader(name, Stream::new(file, stash.clone()));
-        let call = self.replacing(replace, move |server, told| {
-            let moved = server.put_file(source, &path, told);
+        let call = self.replacing(replace, move |server, warnings| {
+            let moved = server.put_file(source, &path, warnings);
             moved.map(|summary| Answer::Moved(Box::new(summary)))
         })?;
         Ok(Call { stash, ..call })
@@ -318,10 +318,10 @@ impl Remote {
         trees: bool,
         replace: bool,
     ) -> PyResult<Call> {
-        self.replacing(replace, move |server, told| {
-            let data = server.data_bytes(&path, told)?;
+        self.replacing(replace, move |server, warnings| {
+            let data = server.data_bytes(&path, warnings)?;
             let fetch = Fetch { path, name, trees, bytes: None, data };
-            let moved = server.get(&fetch, into_directory(into), told);
+            let moved = server.get(&fetch, into_directory(into), warnings);
             moved.map(|summary| Answer::Moved(Box::new(summary)))
         })
     }
@@ -330,7 +330,7 @@ impl Remote {
 impl Remote {
     fn call(
         &self,
-        act: impl FnOnce(&Client<'_>, &mut Told) -> Result<Answer, Error> + Send + 'static,
+        act: impl FnOnce(&Client<'_>, &mut Warnings) -> Result<Answer, Error> + Send + 'static,
     ) -> PyResult<Call> {
         Call::begin(Arc::clone(&self.0), self.0.options.clone(), Box::new(act))
     }
@@ -338,7 +338,7 @@ impl Remote {
     fn replacing(
         &self,
         replace: bool,
-        act: impl FnOnce(&Client<'_>, &mut Told) -> Result<Answer, Error> + Send + 'static,
+        act: impl FnOnce(&Client<'_>, &mut Warnings) -> Result<Answer, Error> + Send + 'static,
     ) -> PyResult<Call> {
         let mut options = self.0.options.clone();
         options.overwrite =
@@ -357,7 +357,7 @@ fn patiently(server: &Client<'_>, mut put: impl FnMut() -> Result<Summary, Error
                 if begun.elapsed() < PATIENCE => {}
             came => return came.map(|summary| Answer::Moved(Box::new(summary))),
         }
-        // Many who were refused at the same time do not come back at the same time.
+        // Requests that were refused at the same time are not repeated at the same time.
         let chance = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let until = Instant::now() + pause / 2 + pause.mul_f64(chance.subsec_nanos() as f64 / 1e9);
         while Instant::now() < until {
@@ -371,8 +371,8 @@ fn patiently(server: &Client<'_>, mut put: impl FnMut() -> Result<Summary, Error
 }
 
 /// All files beneath a path, or it itself, named by their paths; none if nothing is there.
-fn walk(server: &Client<'_>, path: Vec<u8>, told: &mut Told) -> Result<Vec<Entry>, Error> {
-    let mut top = match server.stat(&path, told) {
+fn walk(server: &Client<'_>, path: Vec<u8>, warnings: &mut Warnings) -> Result<Vec<Entry>, Error> {
+    let mut top = match server.stat(&path, warnings) {
         Ok(entry) => entry,
         Err(Error::Denied {
             what: RequestErrorKind::NotFound | RequestErrorKind::NotADirectory,
@@ -391,7 +391,7 @@ fn walk(server: &Client<'_>, path: Vec<u8>, told: &mut Told) -> Result<Vec<Entry
         }
         let above = entry.name;
         let before = left.len();
-        server.list(&above, told, |mut entry| {
+        server.list(&above, warnings, |mut entry| {
             let slash: &[u8] = if above.is_empty() { b"" } else { b"/" };
             entry.name = [&above[..], slash, &entry.name].concat();
             left.push(entry);
@@ -410,36 +410,37 @@ type Outcome = Result<Answer, Error>;
 pub(crate) struct Call {
     outcome: Arc<(Mutex<Option<Outcome>>, Condvar)>,
     cancel: Cancel,
-    told: Told,
+    warnings: Warnings,
     /// What a file of Python's raised.
     stash: Stash,
     /// How an event loop hears of its end.
-    heard: Mutex<Option<UnixStream>>,
+    woken: Mutex<Option<UnixStream>>,
 }
 
-type Act = Box<dyn FnOnce(&Client<'_>, &mut Told) -> Outcome + Send>;
+type Act = Box<dyn FnOnce(&Client<'_>, &mut Warnings) -> Outcome + Send>;
 
 impl Call {
     fn begin(meeting: Arc<Meeting>, options: netblt::Options, act: Act) -> PyResult<Self> {
-        let (heard, bell) = UnixStream::pair()?;
-        heard.set_nonblocking(true)?;
+        let (woken, bell) = UnixStream::pair()?;
+        woken.set_nonblocking(true)?;
         let outcome: Arc<(Mutex<Option<Outcome>>, Condvar)> = Arc::default();
-        let (cancel, told) = (Cancel::default(), Told::default());
+        let (cancel, warnings) = (Cancel::default(), Warnings::default());
         let run = {
-            let (outcome, cancel, mut told) = (Arc::clone(&outcome), cancel.clone(), told.clone());
+            let (outcome, cancel, mut warnings) =
+                (Arc::clone(&outcome), cancel.clone(), warnings.clone());
             let asking = Asking::new(meeting);
             move || {
                 let meeting = &*asking.0;
-                let came = meeting.meet(&cancel, &told).and_then(|(rendezvous, session)| {
+                let came = meeting.meet(&cancel, &warnings).and_then(|(rendezvous, session)| {
                     let (rendezvous, options) = (&rendezvous, &options);
                     let session = Some(&session);
                     let server = Client { rendezvous, options, cancel: &cancel, session };
-                    act(&server, &mut told).map_err(|error| meeting.explain(error, &cancel))
+                    act(&server, &mut warnings).map_err(|error| meeting.explain(error, &cancel))
                 });
                 drop(asking);
                 *lock(&outcome.0) = Some(came);
                 outcome.1.notify_all();
-                // Whoever watches it is told by this, and else by its end.
+                // This byte wakes what watches the request; its end does so, too.
                 let _ = (&bell).write(&[1]);
             }
         };
@@ -448,8 +449,8 @@ impl Call {
             let error = Error::Thread { purpose: "to ask a server", source };
             Python::attach(|py| errors::raised(py, &error, false))
         })?;
-        let (stash, heard) = (Stash::default(), Mutex::new(Some(heard)));
-        Ok(Self { outcome, cancel, told, stash, heard })
+        let (stash, woken) = (Stash::default(), Mutex::new(Some(woken)));
+        Ok(Self { outcome, cancel, warnings, stash, woken })
     }
 }
 
@@ -488,14 +489,14 @@ impl Call {
 
     /// The descriptor that becomes readable when it is over.
     fn fileno(&self) -> PyResult<i32> {
-        let heard = lock(&self.heard);
-        heard.as_ref().map(UnixStream::as_raw_fd).ok_or_else(taken)
+        let woken = lock(&self.woken);
+        woken.as_ref().map(UnixStream::as_raw_fd).ok_or_else(taken)
     }
 
     /// What the answer is, once; what the server tells of files are tuples of name, kind, bytes,
     /// seconds and nanoseconds of the time of modification, and permissions.
     fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        lock(&self.heard).take();
+        lock(&self.woken).take();
         let outcome = lock(&self.outcome.0).take().ok_or_else(taken)?;
         match (outcome, self.stash.take()) {
             (Ok(answer), _) => answered(py, answer),
@@ -505,9 +506,9 @@ impl Call {
         }
     }
 
-    /// What it has to say beside that.
+    /// The warnings so far, which are taken.
     fn warnings(&self) -> Vec<String> {
-        std::mem::take(&mut *lock(&self.told.0))
+        std::mem::take(&mut *lock(&self.warnings.0))
     }
 }
 

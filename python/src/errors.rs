@@ -65,7 +65,7 @@ fn class(error: &Error) -> (&'static str, Option<i32>) {
         Error::Connect { reason, .. } => match (error.kind(), reason) {
             (ErrorKind::Refused, _) => ("RefusedError", Some(ECONNREFUSED)),
             (ErrorKind::Protocol, _) => ("ProtocolError", Some(ECONNABORTED)),
-            // The host has answered that nobody listens there.
+            // The host has answered that nothing listens there.
             (_, CloseReason::NoAnswer { unreachable: true, .. } | CloseReason::Unreachable) => {
                 ("RefusedError", Some(ECONNREFUSED))
             }

@@ -48,7 +48,7 @@ pub(crate) struct Summary {
     kept: u64,
     /// Files transferred.
     files: u64,
-    /// What was left out, each told as a warning.
+    /// What was left out, each of them a warning.
     skipped: u64,
     /// Seconds from the opening of the connection to its end.
     elapsed: f64,
@@ -97,7 +97,7 @@ impl Summary {
 }
 
 /// An event as its name and what belongs to it.
-pub(crate) fn told(py: Python<'_>, event: Event) -> PyResult<(&'static str, Py<PyAny>)> {
+pub(crate) fn to_python(py: Python<'_>, event: Event) -> PyResult<(&'static str, Py<PyAny>)> {
     Ok(match event {
         Event::Listening(ticket) => ("ticket", ticket.to_string().into_py_any(py)?),
         Event::ListeningAt(address) => ("listening", address.to_string().into_py_any(py)?),

@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// What a file raised first, until somebody takes it.
+/// What a file raised first, until it is taken.
 #[derive(Clone, Default)]
 pub(crate) struct Stash(Arc<Mutex<Option<PyErr>>>);
 

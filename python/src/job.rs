@@ -25,8 +25,8 @@ use crate::events::{self, Summary};
 use crate::files::{Sink, Stash, Stream};
 use crate::options::Options;
 
-/// What a job is told where a transfer has an event.
-type Told = (&'static str, Py<PyAny>);
+/// The name of an event and its value, in Python.
+type PyEvent = (&'static str, Py<PyAny>);
 
 /// A transfer that runs, until [`Job::finish`].
 #[pyclass(frozen, module = "netblt._netblt")]
@@ -43,7 +43,7 @@ pub(crate) struct Job {
 
 /// How an event loop hears of a transfer.
 struct Ring {
-    heard: UnixStream,
+    woken: UnixStream,
     waker: Waker,
 }
 
@@ -81,7 +81,7 @@ impl Job {
             Sent::File(file) => Source::reader(name, Stream::new(file, stash.clone())),
         };
         let (rendezvous, cancel) = (rendezvous(ticket)?, Cancel::default());
-        let options = options.told(control.as_deref())?;
+        let options = options.into_library(control.as_deref())?;
         let transfer = Transfer::send(source, rendezvous, options, cancel.clone());
         Self::begun(transfer, cancel, stash, true)
     }
@@ -100,7 +100,7 @@ impl Job {
             Received::File(file) => Destination::writer(Sink::new(file, stash.clone())),
         };
         let (rendezvous, cancel) = (rendezvous(ticket)?, Cancel::default());
-        let options = options.told(control.as_deref())?;
+        let options = options.into_library(control.as_deref())?;
         let transfer = Transfer::receive(destination, rendezvous, options, cancel.clone());
         Self::begun(transfer, cancel, stash, false)
     }
@@ -119,7 +119,7 @@ impl Job {
     /// `None` then. `("over", None)` is the last.
     ///
     /// Raises what a signal's handler raises, of which `KeyboardInterrupt` is one.
-    fn next(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<Told>> {
+    fn next(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<PyEvent>> {
         let timeout = Duration::try_from_secs_f64(seconds)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         py.check_signals()?;
@@ -130,21 +130,21 @@ impl Job {
             Some((event, transfer.is_over()))
         });
         match event {
-            Some((Some(event), _)) => self.told(py, event).map(Some),
+            Some((Some(event), _)) => self.to_python(py, event).map(Some),
             Some((None, false)) => py.check_signals().map(|()| None),
             Some((None, true)) | None => Ok(Some(over(py))),
         }
     }
 
     /// The next event, if there is one; if not, [`Job::fileno`] becomes readable when there is.
-    fn poll(&self, py: Python<'_>) -> PyResult<Option<Told>> {
+    fn poll(&self, py: Python<'_>) -> PyResult<Option<PyEvent>> {
         let waker = lock(&self.ring).as_ref().map(Ring::hush).ok_or_else(closed)?;
         let event = py.detach(|| match lock(&self.transfer).as_mut() {
             Some(transfer) => transfer.poll_event(&mut Context::from_waker(&waker)),
             None => Poll::Ready(None),
         });
         match event {
-            Poll::Ready(Some(event)) => self.told(py, event).map(Some),
+            Poll::Ready(Some(event)) => self.to_python(py, event).map(Some),
             Poll::Ready(None) => Ok(Some(over(py))),
             Poll::Pending => Ok(None),
         }
@@ -153,7 +153,7 @@ impl Job {
     /// The descriptor that becomes readable when [`Job::poll`] has something to tell.
     fn fileno(&self) -> PyResult<i32> {
         let ring = lock(&self.ring);
-        ring.as_ref().map(|ring| ring.heard.as_raw_fd()).ok_or_else(closed)
+        ring.as_ref().map(|ring| ring.woken.as_raw_fd()).ok_or_else(closed)
     }
 
     /// Closes that descriptor, and cancels what is not over.
@@ -192,26 +192,26 @@ impl Job {
     ) -> PyResult<Self> {
         let transfer =
             transfer.map_err(|error| Python::attach(|py| errors::raised(py, &error, false)))?;
-        let (heard, bell) = UnixStream::pair()?;
-        heard.set_nonblocking(true)?;
+        let (woken, bell) = UnixStream::pair()?;
+        woken.set_nonblocking(true)?;
         bell.set_nonblocking(true)?;
         let waker = Waker::from(Arc::new(Bell(bell)));
         let (transfer, open) = (Mutex::new(Some(transfer)), AtomicBool::new(false));
-        let ring = Mutex::new(Some(Ring { heard, waker }));
+        let ring = Mutex::new(Some(Ring { woken, waker }));
         Ok(Self { transfer, cancel, stash, sends, open, ring })
     }
 
-    fn told(&self, py: Python<'_>, event: Event) -> PyResult<Told> {
+    fn to_python(&self, py: Python<'_>, event: Event) -> PyResult<PyEvent> {
         self.open.fetch_or(matches!(event, Event::Connected(_)), Ordering::Relaxed);
-        events::told(py, event)
+        events::to_python(py, event)
     }
 }
 
 impl Ring {
-    /// Whatever rang before is heard; what rings next.
+    /// Clears what rang before, so that the next ring shows.
     fn hush(&self) -> Waker {
         let mut bytes = [0; 64];
-        while (&self.heard).read(&mut bytes).is_ok_and(|n| n == bytes.len()) {}
+        while (&self.woken).read(&mut bytes).is_ok_and(|n| n == bytes.len()) {}
         self.waker.clone()
     }
 }
@@ -243,7 +243,7 @@ fn rendezvous(ticket: Option<&str>) -> PyResult<Rendezvous> {
     ticket.map(Rendezvous::Connect).map_err(failed)
 }
 
-fn over(py: Python<'_>) -> Told {
+fn over(py: Python<'_>) -> PyEvent {
     ("over", py.None())
 }
 

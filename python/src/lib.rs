@@ -1,7 +1,7 @@
 //! What is compiled of the Python package `netblt`: a transfer on a thread of its own, and what
 //! goes into it and comes out of it. The words that people use are in `netblt/*.py`.
 //!
-//! Python's lock is held only to convert; nobody waits with it.
+//! Python's lock is held only to convert; no thread waits with it.
 
 mod client;
 mod control;

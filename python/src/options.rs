@@ -65,38 +65,38 @@ enum Spread {
 }
 
 impl Options {
-    /// The same for the library; `ValueError` for what is none.
-    pub(crate) fn told(self, control: Option<&Control>) -> PyResult<netblt::Options> {
-        let mut told = netblt::Options::default();
-        told.control = control.map(|control| control.0.clone());
-        told.policy = policy(&self.policy, self.rate)?;
-        told.repair = fec(&self.fec)?;
-        told.lanes = lanes(&self.lanes)?;
-        told.resume = resume(&self.resume)?;
-        told.family = family(self.ip_version)?;
-        told.death_timer = seconds("death_timer", self.death_timer)?;
-        told.wait = self.wait.map(|wait| seconds("wait", wait)).transpose()?;
-        told.bind = self.bind.map(address).transpose()?;
-        told.port = self.port;
-        told.advertise = self.advertise;
-        told.mtu = self.mtu;
-        told.path_cache = self.path_cache;
-        told.overwrite = if self.overwrite { Overwrite::Always } else { Overwrite::Never };
-        told.atomic = self.atomic;
-        told.verify = self.verify;
-        told.preserve = self.preserve;
-        told.keep_times = self.keep_times;
-        told.extras = Extras { owner: self.owner, xattrs: self.xattrs, acls: self.acls };
-        told.rename = self.rename;
-        told.max_files = self.max_files.unwrap_or(told.max_files);
-        told.max_bytes = self.max_bytes;
-        told.manifest = self.manifest;
-        told.trace = self.trace;
-        told.buffer_bytes = self.buffer_bytes.unwrap_or(told.buffer_bytes);
-        told.buffers = self.buffers.unwrap_or(told.buffers);
-        let unsaid = if self.buffers.is_some() { 0 } else { told.buffer_memory };
-        told.buffer_memory = self.buffer_memory.unwrap_or(unsaid);
-        Ok(told)
+    /// The library's options; `ValueError` for a value that is none of them.
+    pub(crate) fn into_library(self, control: Option<&Control>) -> PyResult<netblt::Options> {
+        let mut options = netblt::Options::default();
+        options.control = control.map(|control| control.0.clone());
+        options.policy = policy(&self.policy, self.rate)?;
+        options.repair = fec(&self.fec)?;
+        options.lanes = lanes(&self.lanes)?;
+        options.resume = resume(&self.resume)?;
+        options.family = family(self.ip_version)?;
+        options.death_timer = seconds("death_timer", self.death_timer)?;
+        options.wait = self.wait.map(|wait| seconds("wait", wait)).transpose()?;
+        options.bind = self.bind.map(address).transpose()?;
+        options.port = self.port;
+        options.advertise = self.advertise;
+        options.mtu = self.mtu;
+        options.path_cache = self.path_cache;
+        options.overwrite = if self.overwrite { Overwrite::Always } else { Overwrite::Never };
+        options.atomic = self.atomic;
+        options.verify = self.verify;
+        options.preserve = self.preserve;
+        options.keep_times = self.keep_times;
+        options.extras = Extras { owner: self.owner, xattrs: self.xattrs, acls: self.acls };
+        options.rename = self.rename;
+        options.max_files = self.max_files.unwrap_or(options.max_files);
+        options.max_bytes = self.max_bytes;
+        options.manifest = self.manifest;
+        options.trace = self.trace;
+        options.buffer_bytes = self.buffer_bytes.unwrap_or(options.buffer_bytes);
+        options.buffers = self.buffers.unwrap_or(options.buffers);
+        let unsaid = if self.buffers.is_some() { 0 } else { options.buffer_memory };
+        options.buffer_memory = self.buffer_memory.unwrap_or(unsaid);
+        Ok(options)
     }
 }
 
@@ -171,6 +171,6 @@ fn address(text: String) -> PyResult<IpAddr> {
 }
 
 fn seconds(name: &str, seconds: f64) -> PyResult<Duration> {
-    let told = Duration::try_from_secs_f64(seconds);
-    told.map_err(|error| PyValueError::new_err(format!("{name}: {seconds}: {error}")))
+    let options = Duration::try_from_secs_f64(seconds);
+    options.map_err(|error| PyValueError::new_err(format!("{name}: {seconds}: {error}")))
 }

@@ -169,7 +169,7 @@ fn every_path_that_a_page_names_exists() {
     let mut offenders = Vec::new();
     let mut seen = 0;
     for (page, text) in pages() {
-        // What happened to files that are gone is told there.
+        // It names files that are gone.
         if page == "CHANGELOG.md" {
             continue;
         }

@@ -162,9 +162,9 @@ fn sentences_are_short() {
         }
         let long: Vec<_> = all.iter().filter(|sentence| sentence.words > LONG_WORDS).collect();
         if long.len() as f64 > LONG_SHARE * all.len() as f64 {
-            let told =
+            let describe =
                 |s: &&Sentence| format!("{path}:{}: {} words: {} ...", s.line, s.words, s.begins);
-            offenders.extend(long.iter().map(told));
+            offenders.extend(long.iter().map(describe));
         }
     }
     none("sentences are too long", &offenders);
