@@ -48,7 +48,7 @@ fn a_path_of_ten_gigabits_is_filled_with_twice_what_it_holds() {
     assert!(row.outcome.transfer_time() < Duration::from_millis(2500), "{row}");
 }
 
-/// The table of docs/decisions/data-path.md, in ms, from which nothing strays by a twentieth unless
+/// The table of docs/results/experiments.md, in ms, from which nothing strays by a twentieth unless
 /// it is told there.
 #[test]
 #[ignore = "a minute: .ci/nightly"]

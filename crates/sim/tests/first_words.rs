@@ -179,7 +179,7 @@ fn buffers_are_granted_to_one_opening_at_a_time() {
 }
 
 /// 64 KiB until the sender knows, ms, and packets sent again, medians of nine: the table of
-/// docs/decisions/fast-start.md, from which nothing strays, for better or worse, by a twentieth of
+/// docs/results/experiments.md, from which nothing strays, for better or worse, by a twentieth of
 /// the time or by more than three packets unless it is told there.
 #[test]
 fn sixty_four_kib_over_other_paths() {
