@@ -166,7 +166,8 @@ impl World {
 
     /// Leaves a part of `big` at the target.
     fn break_off(&self, route: Route) {
-        let mut running = self.start(route, &["--json", "--rate", "8Mbit"], "big");
+        // Slow enough that a busy machine sees it on the way.
+        let mut running = self.start(route, &["--json", "--rate", "4Mbit"], "big");
         running.event("progress", |data| data["bytes"].as_u64() > Some(500_000));
         running.signal(Signal::INT);
         running.finish().exits(20);

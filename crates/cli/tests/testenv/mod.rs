@@ -248,7 +248,10 @@ impl Running {
 
     /// The next line of standard output.
     pub(crate) fn line(&mut self) -> String {
-        self.lines.recv_timeout(LIMIT).expect("a line of standard output in time")
+        self.lines.recv_timeout(LIMIT).unwrap_or_else(|error| {
+            let ended = self.child.try_wait().expect("its state");
+            panic!("no line of standard output, {error}; ended: {ended:?}")
+        })
     }
 
     /// The data of the next JSON event of this name for which `wanted` holds.
