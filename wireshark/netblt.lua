@@ -1,4 +1,4 @@
--- NETBLT for Wireshark: both wires of docs/protocol.md.
+-- NETBLT for Wireshark: both wires of docs/protocol.
 --
 --   rfc998  version 2, RFC 998 to the byte, over UDP or directly on IP protocol 30. All of it.
 --   sealed  version 12. Its clear headers; what is encrypted is shown as such.

@@ -8,8 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const MAX_COLUMNS: usize = 100;
-/// The page whose sections the code cites.
-const PROTOCOL: &str = "docs/protocol.md";
+/// The specification, whose sections code and pages cite: `docs/protocol §6.4`.
+const PROTOCOL: &str = "docs/protocol";
+/// The one page that the specification was. A citation of it leads nowhere.
+const OLD_PROTOCOL: &str = concat!("docs/protocol", ".md");
 /// In two pieces, or this file would find itself.
 const LEFT_OVERS: [&str; 6] = [
     concat!("to", "do!("),
@@ -97,18 +99,39 @@ fn nothing_is_left_over() {
 
 #[test]
 fn every_cited_section_exists() {
-    let page = fs::read_to_string(root().join(PROTOCOL)).expect("the protocol page");
-    let sections = headings(&page);
+    let sections = sections();
     assert!(sections.contains("3.1") && sections.contains("9"), "{sections:?}");
     let mut offenders = Vec::new();
-    for (path, text) in sources() {
+    let mut seen = 0;
+    let pages = pages().into_iter().filter(|(path, _)| !path.starts_with("docs/decisions"));
+    for (path, text) in sources().into_iter().chain(pages) {
         for section in cited(&text) {
+            seen += 1;
             if !sections.contains(&section) {
                 offenders.push(format!("{path}: {PROTOCOL} §{section}"));
             }
         }
+        if text.contains(OLD_PROTOCOL) {
+            offenders.push(format!("{path}: {OLD_PROTOCOL}, which is {PROTOCOL} now"));
+        }
     }
     none("cites a section that does not exist", &offenders);
+    assert!(seen > 400, "only {seen} citations were found: they are written another way");
+}
+
+/// The numbers of the sections of all pages of the specification. No two have the same.
+fn sections() -> BTreeSet<String> {
+    let mut sections = BTreeSet::new();
+    let mut offenders = Vec::new();
+    for (path, text) in pages().into_iter().filter(|(path, _)| path.starts_with(PROTOCOL)) {
+        for section in headings(&text) {
+            if !sections.insert(section.clone()) {
+                offenders.push(format!("{path}: §{section}"));
+            }
+        }
+    }
+    none("a section has two headings", &offenders);
+    sections
 }
 
 #[test]
@@ -151,9 +174,10 @@ fn is_crate_root(stem: &str) -> bool {
 /// The pages, with their paths from the root.
 fn pages() -> Vec<(String, String)> {
     let mut places = vec![root(), root().join("python")];
-    for place in ["docs", "docs/guide", "docs/reference", "docs/decisions", "docs/results"] {
-        places.push(root().join(place));
+    for place in ["guide", "protocol", "reference", "design", "decisions", "results"] {
+        places.push(root().join("docs").join(place));
     }
+    places.push(root().join("docs"));
     let files = places.iter().flat_map(|place| fs::read_dir(place).expect("a place of pages"));
     let pages = files.flatten().map(|entry| entry.path());
     let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
@@ -214,7 +238,7 @@ fn named_file_exists(path: &str) -> Option<bool> {
 }
 
 /// The numbers of all headings: `## 3. Title`, `### 3.1 Title`.
-fn headings(page: &str) -> BTreeSet<String> {
+fn headings(page: &str) -> Vec<String> {
     let number = |line: &str| {
         let title = line.strip_prefix("##")?.trim_start_matches('#').trim_start();
         let number = title.split(' ').next()?.trim_end_matches('.');
@@ -223,12 +247,15 @@ fn headings(page: &str) -> BTreeSet<String> {
     page.lines().filter_map(number).collect()
 }
 
-/// The sections named after the page's name, as in "docs/protocol.md §2, §3.1 and §9".
+/// The sections named after the folder's name, as in "docs/protocol §2, §3.1 and §9", or after a
+/// link to a page of it.
 fn cited(text: &str) -> Vec<String> {
     // A citation may be wrapped within its comment.
     let words = text.replace("//!", " ").replace("///", " ").replace("//", " ");
     let mut found = Vec::new();
     for rest in words.split(PROTOCOL).skip(1) {
+        let link = rest.strip_prefix("](").and_then(|link| link.split_once(')'));
+        let rest = link.map_or(rest, |(_, behind)| behind);
         let mut rest = rest.trim_start_matches(['`', ' ', ',', '\n']);
         while let Some(after) = rest.strip_prefix('§') {
             let end = after.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(after.len());
@@ -244,8 +271,9 @@ fn cited(text: &str) -> Vec<String> {
 
 #[test]
 fn citations_are_found_however_they_are_written() {
-    let page = format!("// `{PROTOCOL} §2, §3.1` and\n/// {PROTOCOL}\n/// §6.1. Also §7");
-    assert_eq!(cited(&page), ["2", "3.1", "6.1"]);
-    let found = headings("# T\n## 1. The idea\n### 2.1 What\n## Other\n");
-    assert_eq!(found.into_iter().collect::<Vec<_>>(), ["1", "2.1"]);
+    let page = format!(
+        "// `{PROTOCOL} §2, §3.1` and\n/// {PROTOCOL}\n/// §6.1. Also §7, [{PROTOCOL}](a.md) §8."
+    );
+    assert_eq!(cited(&page), ["2", "3.1", "6.1", "8"]);
+    assert_eq!(headings("# T\n## 1. The idea\n### 2.1 What\n## Other\n"), ["1", "2.1"]);
 }

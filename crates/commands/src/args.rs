@@ -170,7 +170,7 @@ fn client(value: &str) -> Result<String, String> {
     Ok(value.to_owned())
 }
 
-/// The two wires (`docs/protocol.md §2, §3`).
+/// The two wires (`docs/protocol §2, §3`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WireName {
     /// Encrypted, authenticated and verified
@@ -192,7 +192,7 @@ pub(crate) fn repair(text: &str) -> Result<FecPolicy, String> {
     }
 }
 
-/// A background sender sends nothing that is not necessary (`docs/protocol.md §6.10`).
+/// A background sender sends nothing that is not necessary (`docs/protocol §6.10`).
 pub(crate) fn check_repair(repair: Option<FecPolicy>, background: bool) -> Result<(), Failure> {
     match repair {
         Some(FecPolicy::Auto | FecPolicy::Share(_)) if background => Err(Failure::usage(

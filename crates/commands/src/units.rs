@@ -11,7 +11,7 @@ use netblt_proto::units::Rate;
 
 use crate::exit::Failure;
 
-/// The protocol's bounds for the death timer (`docs/protocol.md §9`).
+/// The protocol's bounds for the death timer (`docs/protocol §9`).
 const DEATH_TIMER: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(49 * 86_400);
 
@@ -87,7 +87,7 @@ pub(crate) fn buffer_bytes(value: &str) -> Result<u32, String> {
         .ok_or_else(|| "a buffer has 1 byte to 64MiB".to_owned())
 }
 
-/// Whether a buffer can have this size on the `sealed` wire (`docs/protocol.md §3.2`).
+/// Whether a buffer can have this size on the `sealed` wire (`docs/protocol §3.2`).
 pub(crate) fn sealed_buffer_bytes(bytes: u32) -> Result<(), Failure> {
     if bytes.is_power_of_two() && SEALED_BUFFER_BYTES.contains(&bytes) {
         return Ok(());
@@ -106,7 +106,7 @@ pub(crate) fn size_option(bytes: u32) -> String {
     }
 }
 
-/// `--burst-interval`: what either wire can say (`docs/protocol.md §2, §3.2`).
+/// `--burst-interval`: what either wire can say (`docs/protocol §2, §3.2`).
 pub(crate) fn burst_interval(value: &str) -> Result<Duration, String> {
     let time = duration(value)?;
     if (Duration::from_micros(1)..=MAX_BURST_INTERVAL).contains(&time) {

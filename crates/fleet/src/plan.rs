@@ -20,7 +20,7 @@ const MAX_NAME: usize = 3800;
 
 /// Bytes of a range at least: a shorter one is not worth a task.
 const LEAST_RANGE: u64 = 1 << 20;
-/// Ranges of one file at most (`docs/protocol.md §8.9`).
+/// Ranges of one file at most (`docs/protocol §8.9`).
 const MAX_RANGES: u64 = 1 << 16;
 
 /// How a tree is cut.

@@ -16,7 +16,7 @@ use crate::options::Options;
 /// they are not faster, and each loss costs more (`docs/decisions/packet-size.md`).
 const CEILING: u16 = 1 << 14;
 
-/// The most bytes of a file's extra attributes in a table (`docs/protocol.md §8.2`).
+/// The most bytes of a file's extra attributes in a table (`docs/protocol §8.2`).
 const MAX_MORE_BYTES: u32 = 1 << 16;
 
 /// The configuration for any peer. [`for_peer`] adds what depends on the peer.

@@ -118,7 +118,7 @@ impl Error {
     }
 }
 
-/// The start of the words of a receiver that refuses the files (`docs/protocol.md §8.6`).
+/// The start of the words of a receiver that refuses the files (`docs/protocol §8.6`).
 pub(crate) const REFUSED_WORD: &str = "refused: ";
 
 /// Whether the system's error may pass soon.

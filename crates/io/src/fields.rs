@@ -1,5 +1,5 @@
 //! Client messages: an application's name and its numbers, in the texts that RFC 998 leaves to
-//! clients (`docs/protocol.md §8.6`).
+//! clients (`docs/protocol §8.6`).
 
 /// The fields of a client message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

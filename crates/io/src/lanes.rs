@@ -2,7 +2,7 @@
 
 use netblt_proto::limits::MAX_LANES;
 
-/// Over how many connections a transfer goes (`docs/protocol.md §4.11`).
+/// Over how many connections a transfer goes (`docs/protocol §4.11`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lanes {

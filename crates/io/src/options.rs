@@ -342,7 +342,7 @@ pub struct Options {
     /// `$XDG_CACHE_HOME/netblt/paths` or `~/.cache/netblt/paths`, and begins the next transfer to
     /// the same peer with half of its rate (`sealed`). Only addresses, rates and times are kept.
     pub path_cache: bool,
-    /// The share of repair packets that a sender adds (`docs/protocol.md §6.10`), by default
+    /// The share of repair packets that a sender adds (`docs/protocol §6.10`), by default
     /// [`FecPolicy::Auto`]. Only `sealed` has them; a share on `rfc998` is an error.
     pub repair: FecPolicy,
     /// Burst values to propose where the policy is not [`Policy::Fixed`]: a receiver's are the most
@@ -418,7 +418,7 @@ pub struct Options {
     pub(crate) name_log: Option<NameLog>,
 }
 
-/// A request to a server (`docs/protocol.md §8.8`).
+/// A request to a server (`docs/protocol §8.8`).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServerRequest {
     /// A receiver's request.
@@ -504,7 +504,7 @@ impl Options {
     }
 }
 
-/// The options of the `rfc998` wire (`docs/protocol.md §2`).
+/// The options of the `rfc998` wire (`docs/protocol §2`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rfc998 {

@@ -1,4 +1,4 @@
-//! The error of a request to a server, and the start of its words (`docs/protocol.md §8.8`).
+//! The error of a request to a server, and the start of its words (`docs/protocol §8.8`).
 
 use std::io::{self, ErrorKind};
 

@@ -1,4 +1,4 @@
-//! Many requests in one session with a server (`docs/protocol.md §8.8`): one opening, everything at
+//! Many requests in one session with a server (`docs/protocol §8.8`): one opening, everything at
 //! the same time, and what becomes of it when the server goes, is full or lets nobody in any more.
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails the test")]

@@ -1,4 +1,4 @@
-//! Whole transfers over several lanes (`docs/protocol.md §4.11`): real sockets, threads and files.
+//! Whole transfers over several lanes (`docs/protocol §4.11`): real sockets, threads and files.
 //! Each is held to a rate at which it takes a second, so that lanes begin.
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails the test")]

@@ -1,4 +1,4 @@
-//! What comes from a server of files and goes to it over several lanes (`docs/protocol.md §4.11`).
+//! What comes from a server of files and goes to it over several lanes (`docs/protocol §4.11`).
 //! Each transfer is held to a rate at which it takes a second, so that lanes begin.
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails the test")]

@@ -166,7 +166,7 @@ impl<T: Payload> Path<T> {
     }
 
     /// Puts a packet in: `payload` behind `overhead_bytes` of headers that count for rate, queue
-    /// and MTU (`docs/protocol.md §6.1`). Times never go back; one that does counts as the latest.
+    /// and MTU (`docs/protocol §6.1`). Times never go back; one that does counts as the latest.
     pub fn push(&mut self, now: Instant, overhead_bytes: u32, ecn: Option<Ecn>, payload: T) {
         self.advance(now);
         let fate = self.fates.draw(&self.options);

@@ -1,4 +1,4 @@
-//! What it costs to seal and to open one packet (`docs/protocol.md §5`), and to answer those who
+//! What it costs to seal and to open one packet (`docs/protocol §5`), and to answer those who
 //! would open a connection, or to refuse it (§4.2); and what packets of attackers cost an end.
 //!
 //! `cargo bench -p netblt-proto --bench seal`; the bytes a second are of packet bodies.

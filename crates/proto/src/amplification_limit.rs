@@ -1,4 +1,4 @@
-//! The anti-amplification limit of a passive end on `rfc998` (RFC 9000 §8.1, `docs/protocol.md
+//! The anti-amplification limit of a passive end on `rfc998` (RFC 9000 §8.1, `docs/protocol
 //! §2.3`). An attacker can forge the source address of an OPEN, and must not draw a flood to it.
 //! Until the address is validated, at most three times the received bytes go there.
 

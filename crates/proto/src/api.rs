@@ -155,7 +155,7 @@ pub enum CloseReason {
     PeerAborted(String),
     /// The death timer ran out: no packet arrived for that long.
     DeathTimer,
-    /// Packets arrived, but the transfer made no progress for the death timer (`docs/protocol.md
+    /// Packets arrived, but the transfer made no progress for the death timer (`docs/protocol
     /// §7.6`).
     Stalled(Stall),
     /// OPEN was never answered. Holds the unauthenticated hint, if one came.

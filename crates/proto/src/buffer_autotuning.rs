@@ -1,4 +1,4 @@
-//! Receive buffer auto-tuning (`docs/protocol.md §6.2`): how many buffers a path can use, which is
+//! Receive buffer auto-tuning (`docs/protocol §6.2`): how many buffers a path can use, which is
 //! twice its bandwidth-delay product, and some.
 //!
 //! The owner of the buffers asks here and allocates only then, so a short path never takes the

@@ -3,7 +3,7 @@
 //!
 //! Every byte that differs between the wires ends here; the machines above see typed packets, and
 //! what they do differently is in their [`crate::wire_profile::WireProfile`]. DATA stays sealed
-//! until the machine has found its place (`docs/protocol.md §5.6`).
+//! until the machine has found its place (`docs/protocol §5.6`).
 
 use crate::control_fifo::ControlFifo;
 use crate::crypto::aead::{Cipher, OpeningKeys, SealingKeys};

@@ -176,7 +176,7 @@ pub enum Ceiling {
     At(Rate),
 }
 
-/// Settings that a client may change while a transfer runs (`docs/protocol.md §6.9`).
+/// Settings that a client may change while a transfer runs (`docs/protocol §6.9`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeSettings {
     /// Sender: in place of [`Config::policy`].
@@ -189,7 +189,7 @@ pub struct RuntimeSettings {
 }
 
 /// A bulk protocol that is emulated on the `sealed` wire: its rate law, its order of sending and
-/// its loss recovery, not its packets (`docs/protocol.md §6.8`).
+/// its loss recovery, not its packets (`docs/protocol §6.8`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum EmulatedProtocol {
@@ -233,7 +233,7 @@ impl EmulatedProtocol {
         Self::Bbr,
     ];
 
-    /// Its code in the header of DATA (`docs/protocol.md §3.1`); never 0.
+    /// Its code in the header of DATA (`docs/protocol §3.1`); never 0.
     pub const fn code(self) -> u8 {
         self as u8
     }
@@ -291,7 +291,7 @@ pub struct Config {
     pub accept_any_role: bool,
     /// The shared secret: required on `sealed`, unless there is an [`Self::identity`].
     pub secret: Option<Secret>,
-    /// The static key by which this end authenticates, and the peer's (`sealed`, `docs/protocol.md
+    /// The static key by which this end authenticates, and the peer's (`sealed`, `docs/protocol
     /// §4.8`). It takes the place of `secret`.
     pub identity: Option<Identity>,
     /// Bytes in a buffer (`sealed`: its data area, a power of two from 2^10 to 2^26).
@@ -313,7 +313,7 @@ pub struct Config {
     /// Most outstanding buffers.
     pub max_outstanding: u32,
     /// Bytes of the socket's receive buffer, if the driver knows. A receiver of `sealed` grants no
-    /// more than that and the bandwidth-delay product (`docs/protocol.md §6.2`), so that no burst
+    /// more than that and the bandwidth-delay product (`docs/protocol §6.2`), so that no burst
     /// overruns it.
     pub socket_bytes: Option<u32>,
     /// The peer is dead after this time without a packet.
@@ -327,7 +327,7 @@ pub struct Config {
     /// How the sender chooses its rate.
     pub policy: Policy,
     /// The sender's repair packets, so that a loss at the end costs no round trip (`sealed`, and
-    /// without emulation; `docs/protocol.md §6.10`).
+    /// without emulation; `docs/protocol §6.10`).
     pub repair: FecPolicy,
     /// Saved rates and round trips of the paths to these peers: a sender that chooses its own rate
     /// starts at half of it, at a quarter after an hour. Only the first [`MAX_REMEMBERED`] count.
@@ -335,12 +335,12 @@ pub struct Config {
     /// The receiver's loss detection.
     pub recovery: LossDetection,
     /// Free-form string for the other client. On `rfc998` one that begins with `netblt` promises to
-    /// return the number in a RESPONSE (`docs/protocol.md §2.3`).
+    /// return the number in a RESPONSE (`docs/protocol §2.3`).
     pub client: String,
-    /// Whether connections may branch from this one (`sealed`, `docs/protocol.md §4.10`): an active
+    /// Whether connections may branch from this one (`sealed`, `docs/protocol §4.10`): an active
     /// end opens them, a passive one accepts them.
     pub branches: bool,
-    /// Whether a passive end on `rfc998` validates the source address of an OPEN (`docs/protocol.md
+    /// Whether a passive end on `rfc998` validates the source address of an OPEN (`docs/protocol
     /// §2.3`). False only where addresses cannot be forged.
     pub validate_addresses: bool,
     /// Length of the transfer, if the source knows it.
@@ -350,7 +350,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// A configuration with the defaults of `docs/protocol.md §9`.
+    /// A configuration with the defaults of `docs/protocol §9`.
     pub fn new(wire: Wire, role: Role) -> Self {
         Self {
             wire,

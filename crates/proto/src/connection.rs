@@ -1,5 +1,5 @@
 //! An open connection: one codec, one machine, and the timers that keep both alive or close them
-//! (RFC 998 §5.2.3, §5.3; `docs/protocol.md §7`).
+//! (RFC 998 §5.2.3, §5.3; `docs/protocol §7`).
 
 mod address_validation;
 mod branches;
@@ -32,7 +32,7 @@ use crate::units::{BufferNumber, PacketNumber};
 use crate::wire::packet::{End, Keepalive, Verdict};
 use crate::wire_profile::WireProfile;
 
-/// Longest time between two packets of a living end (`docs/protocol.md §7.4`).
+/// Longest time between two packets of a living end (`docs/protocol §7.4`).
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// Time without a packet after which the client gets [`Event::Silent`].
 const SILENT_AFTER: Duration = Duration::from_secs(3);
@@ -234,7 +234,7 @@ impl Connection {
     ) -> DatagramOutcome {
         let from_home =
             self.addresses.validated().is_some_and(|validated| validated.peer == route.peer);
-        // On an unconfirmed branch BRANCH may only be late (`docs/protocol.md §4.10`).
+        // On an unconfirmed branch BRANCH may only be late (`docs/protocol §4.10`).
         match self.codec.unknown(bytes).filter(|_| from_home && !self.half_open) {
             Some(number) => {
                 self.peer_gone.on_unknown(now, number);

@@ -1,5 +1,5 @@
 //! The content of a buffer on the `sealed` wire: data, and the table of their extents
-//! (`docs/protocol.md §8`).
+//! (`docs/protocol §8`).
 //!
 //! Tables come from an authentic peer, which may still be malicious: reading them is bounded in
 //! memory. [`check_name`] refuses names that no receiver should use; the code that opens files must
@@ -32,7 +32,7 @@ const MORE: u8 = 8;
 /// Bytes of a data run in the list.
 const PIECE_BYTES: usize = 8;
 
-/// The kind of a numbered item of a transfer (`docs/protocol.md §8.2`).
+/// The kind of a numbered item of a transfer (`docs/protocol §8.2`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -46,7 +46,7 @@ pub enum Kind {
     /// other had.
     Withdrawn = 3,
     /// A regular file of which the receiver has parts, or all, and which the sender has verified to
-    /// equal its own (`docs/protocol.md §8.7`): they are not sent again. Its one extent of this
+    /// equal its own (`docs/protocol §8.7`): they are not sent again. Its one extent of this
     /// kind has no content, and attributes; and the digest, if no part of the file is sent.
     Kept = 4,
     /// A symbolic link, whose target is its content, in one extent.
@@ -63,7 +63,7 @@ impl Kind {
     }
 }
 
-/// The attributes that a receiver needs to create a file (`docs/protocol.md §8.2`).
+/// The attributes that a receiver needs to create a file (`docs/protocol §8.2`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// Unix permission bits.
@@ -79,7 +79,7 @@ pub struct Attributes {
     pub more: ExtraAttributes,
 }
 
-/// Bytes of an extent that are not a hole (`docs/protocol.md §8.2`).
+/// Bytes of an extent that are not a hole (`docs/protocol §8.2`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataRun {
     /// Bytes of the extent before it.
@@ -88,7 +88,7 @@ pub struct DataRun {
     pub bytes: u32,
 }
 
-/// A part of a file, and its position (`docs/protocol.md §8.2`).
+/// A part of a file, and its position (`docs/protocol §8.2`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// File number, from 0, in the order of the sender's plan.
@@ -119,7 +119,7 @@ impl Extent {
     }
 }
 
-/// Why an image or a table is invalid (`docs/protocol.md §8.1, §8.2`).
+/// Why an image or a table is invalid (`docs/protocol §8.1, §8.2`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ContentError {
     /// The table does not have its layout, or a value is beyond its bounds.
@@ -138,7 +138,7 @@ pub enum ContentError {
 const MAX_PIECES: usize = u16::MAX as usize;
 const MAX_MORE: usize = 2 + u16::MAX as usize;
 
-/// Bytes that `extent` takes in a table (`docs/protocol.md §8.2`).
+/// Bytes that `extent` takes in a table (`docs/protocol §8.2`).
 pub fn encoded_len(extent: &Extent) -> usize {
     let attributes = extent
         .attributes
@@ -149,13 +149,13 @@ pub fn encoded_len(extent: &Extent) -> usize {
 }
 
 /// Bytes that the table of `extents` takes in an image, its trailing length included: what counts
-/// against the table bytes negotiated (`docs/protocol.md §3.2, §8.1`).
+/// against the table bytes negotiated (`docs/protocol §3.2, §8.1`).
 pub fn table_len(extents: &[Extent]) -> usize {
     extents.iter().map(encoded_len).sum::<usize>() + TRAILER_BYTES
 }
 
 /// Appends the table of `extents` and its length to the data, which makes them an image
-/// (`docs/protocol.md §8.1`). On an error nothing is appended: a name has more than [`MAX_NAME`]
+/// (`docs/protocol §8.1`). On an error nothing is appended: a name has more than [`MAX_NAME`]
 /// bytes, an extent too many data runs or further attributes, or the table more than 1 MiB.
 pub fn encode_table(extents: &[Extent], image: &mut Vec<u8>) -> Result<(), ContentError> {
     let names = extents.iter().filter_map(|extent| extent.attributes.as_ref());
@@ -212,7 +212,7 @@ fn encode_extent(extent: &Extent, out: &mut Vec<u8>) {
 }
 
 /// The data of an assembled buffer and the extents they are made of, in their order
-/// (`docs/protocol.md §8.1, §8.2`). `buffer_bytes` is the negotiated data area.
+/// (`docs/protocol §8.1, §8.2`). `buffer_bytes` is the negotiated data area.
 ///
 /// Each extent is within its bounds and all of them together are the data. Extents of different
 /// buffers are not compared here.
@@ -313,7 +313,7 @@ fn parse_attributes(reader: &mut Reader<'_>, more: bool) -> Result<Attributes, P
     Ok(Attributes { mode, mtime_seconds, mtime_nanos, name, more })
 }
 
-/// Whether a receiver may use this name; `Err` has the reason against it (`docs/protocol.md §8.4`).
+/// Whether a receiver may use this name; `Err` has the reason against it (`docs/protocol §8.4`).
 /// Other names and the disk are not checked here.
 pub fn check_name(name: &[u8]) -> Result<(), &'static str> {
     if name.is_empty() {
@@ -343,7 +343,7 @@ pub fn check_name(name: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Computes the digest of a transfer from those of its files (`docs/protocol.md §8.3`).
+/// Computes the digest of a transfer from those of its files (`docs/protocol §8.3`).
 #[derive(Clone, Debug, Default)]
 pub struct TransferDigest(blake3::Hasher);
 

@@ -2,7 +2,7 @@
 //!
 //! Messages enter at the tail with a sequence number and leave at the head when acknowledged. On
 //! `rfc998` a control packet carries all of them; on `sealed` those with copies left
-//! (`docs/protocol.md §6.2`).
+//! (`docs/protocol §6.2`).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) const MAX_UNACKNOWLEDGED: usize = MAX_OUTSTANDING as usize;
 /// path may take longer for all of them than the control timer.
 const MIN_REPEATED_BYTES: usize = 2 * 1472;
 /// Longest acknowledgement delay that raises the timer of these messages: a path that recovers is
-/// noticed this soon (`docs/protocol.md §6.2`).
+/// noticed this soon (`docs/protocol §6.2`).
 const MAX_HAVE_ACK_DELAY: Duration = Duration::from_secs(2);
 /// Bytes of the oldest messages that are added to control packets that leave anyway, once they were
 /// repeated without success and are this old: the acknowledgement number stops before the oldest

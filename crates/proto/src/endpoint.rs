@@ -156,18 +156,18 @@ impl Endpoint {
     }
 
     /// Sender: sets what limits the transfer so far, for `Stats::limit` of both ends
-    /// (`docs/protocol.md §8.6`).
+    /// (`docs/protocol §8.6`).
     pub fn say_limit(&mut self, limit: u8) {
         self.connection.iter_mut().for_each(|connection| connection.set_limit_cause(limit));
     }
 
     /// Receiver, before the first [`Endpoint::offer`] of a connection of `sealed`: sends the other
-    /// client a list of the data that are stored already (HAVE, `docs/protocol.md §8.7`). A list
+    /// client a list of the data that are stored already (HAVE, `docs/protocol §8.7`). A list
     /// longer than `MAX_HAVE_IN_ALL` bytes is not sent. No buffer is granted before the last of it
     /// is in the FIFO.
     ///
     /// An end that gets the list, and buffers, before [`Event::Opened`] grants them with its first
-    /// packet under keys, a round trip sooner (`docs/protocol.md §4.3`); but only to the first
+    /// packet under keys, a round trip sooner (`docs/protocol §4.3`); but only to the first
     /// peer.
     pub fn tell(&mut self, _now: Instant, have: &[u8]) {
         match &mut self.connection {
@@ -219,7 +219,7 @@ impl Endpoint {
     }
 
     /// An ICMP message limits IP packets to `bytes`. It may be forged, so it only starts probes
-    /// (`docs/protocol.md §6.5`).
+    /// (`docs/protocol §6.5`).
     pub fn handle_path_limit(&mut self, now: Instant, bytes: u32) {
         if let Some(Machine::Sender(sender)) = self.connection.as_mut().map(|c| &mut c.machine) {
             sender.handle_size_hint(now, bytes);
@@ -668,7 +668,7 @@ impl Endpoint {
     }
 
     /// Queues a handshake packet; to an address that is not validated only within the amplification
-    /// limit (`docs/protocol.md §2.3`).
+    /// limit (`docs/protocol §2.3`).
     pub(super) fn reply_within_room(&mut self, to: Route, packet: Vec<u8>) {
         let own = self.connection.as_mut().filter(|connection| connection.may_come_from(to));
         if own.is_none_or(|connection| connection.may_go(packet.len())) {

@@ -1,5 +1,5 @@
 //! The code of repair packets: Reed-Solomon over the packets of one buffer
-//! (`docs/protocol.md §6.10`).
+//! (`docs/protocol §6.10`).
 //!
 //! Any packets of a buffer, repair packets included, restore it if they are as many as it has. This
 //! module knows neither time nor losses. No input of a peer makes it fail: contradictory values

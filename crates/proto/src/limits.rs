@@ -1,4 +1,4 @@
-//! The protocol's bounds and defaults, each in this one place (`docs/protocol.md §9`).
+//! The protocol's bounds and defaults, each in this one place (`docs/protocol §9`).
 //!
 //! Packet formats are with their wire, and the bounds of one machine with that machine.
 
@@ -30,10 +30,10 @@ pub const MIN_PACKET_BYTES: u32 = 1;
 pub const MIN_CONTROL_BYTES: usize = 128;
 /// The fewest data bytes in a packet of `sealed`: RFC 998 §4's poor ones, so that every control
 /// item has room, and no peer can make each byte cost as much as a large packet
-/// (`docs/protocol.md §3.2`).
+/// (`docs/protocol §3.2`).
 pub const MIN_SEALED_PACKET_BYTES: u32 = 128;
 /// The most data bytes in a packet of `sealed`: what fits a UDP datagram with the header and tag,
-/// rounded down. GO has 2 bytes for it (`docs/protocol.md §3.3`).
+/// rounded down. GO has 2 bytes for it (`docs/protocol §3.3`).
 pub const MAX_SEALED_PACKET_BYTES: u32 = 65_000;
 /// The most packets in a buffer of `rfc998`, whose packet numbers have 16 bits.
 pub const MAX_PACKETS_PER_BUFFER: u32 = 1 << 16;
@@ -58,12 +58,12 @@ pub const RFC998_BUFFER_MEMORY: u32 = 32 << 20;
 pub const DEFAULT_BUFFER_MEMORY: u64 = 512 << 20;
 /// Bytes in a buffer of `rfc998`: "buffers of any size" (RFC 998 §3), up to what a host can hold.
 pub const BUFFER_BYTES: RangeInclusive<u32> = 1..=1 << 26;
-/// Bytes in the data area of a buffer of `sealed`, a power of two (`docs/protocol.md §3.2`).
+/// Bytes in the data area of a buffer of `sealed`, a power of two (`docs/protocol §3.2`).
 pub const SEALED_BUFFER_BYTES: RangeInclusive<u32> = 1 << 10..=1 << 26;
 /// Default bytes in a buffer.
 pub const DEFAULT_BUFFER_BYTES: u32 = 1 << 20;
 
-// ---- the extent table of `sealed` (`docs/protocol.md §8`)
+// ---- the extent table of `sealed` (`docs/protocol §8`)
 
 /// The most bytes that a buffer has beyond its data area.
 pub const MAX_TABLE_BYTES: u32 = 1 << 20;
@@ -71,7 +71,7 @@ pub const MAX_TABLE_BYTES: u32 = 1 << 20;
 pub const DEFAULT_TABLE_BYTES: u32 = 8192;
 /// The most files and directories in a transfer.
 pub const MAX_FILES: u64 = 1 << 24;
-/// Default bound of the files and directories that a receiver accepts (`docs/protocol.md §8.5`).
+/// Default bound of the files and directories that a receiver accepts (`docs/protocol §8.5`).
 pub const DEFAULT_MAX_FILES: u64 = 1 << 21;
 /// Bytes of the table's length, with which every image ends.
 pub const TRAILER_BYTES: usize = 4;
@@ -81,11 +81,11 @@ pub const EXTENT_BYTES: usize = 24;
 pub const ATTRIBUTES_BYTES: usize = 18;
 /// Bytes of a digest.
 pub const DIGEST_BYTES: usize = 32;
-/// The longest name, in bytes (`docs/protocol.md §8.4`).
+/// The longest name, in bytes (`docs/protocol §8.4`).
 pub const MAX_NAME: usize = 4096;
-/// The longest part of a name, in bytes (`docs/protocol.md §8.4`).
+/// The longest part of a name, in bytes (`docs/protocol §8.4`).
 pub const MAX_PART: usize = 255;
-/// The most parts of a name (`docs/protocol.md §8.4`): each may be a directory to be made.
+/// The most parts of a name (`docs/protocol §8.4`): each may be a directory to be made.
 pub const MAX_DEPTH: usize = 128;
 
 /// The longest target of a symbolic link, in bytes: PATH_MAX of Linux without its final zero.
@@ -98,7 +98,7 @@ pub const MAX_HOLES_BYTES: u64 = 1 << 30;
 
 /// The most ranges in one RESEND message.
 pub const MAX_RANGES: usize = 64;
-/// The most bytes in one HAVE message (`docs/protocol.md §3.3`): as long as the longest RESEND.
+/// The most bytes in one HAVE message (`docs/protocol §3.3`): as long as the longest RESEND.
 pub const MAX_HAVE: usize = 512;
 /// The most bytes in all HAVE messages of a receiver: four million small files.
 pub const MAX_HAVE_IN_ALL: usize = 64 << 20;
@@ -106,15 +106,15 @@ pub const MAX_HAVE_IN_ALL: usize = 64 << 20;
 pub const MAX_HAVE_UNHEARD: usize = 256;
 /// The longest reason in QUIT, ABORT, REFUSED and DONE, in bytes; longer ones are cut.
 pub const MAX_REASON: usize = 400;
-/// Lanes of a transfer at a time, the main connection among them (`docs/protocol.md §4.11`).
+/// Lanes of a transfer at a time, the main connection among them (`docs/protocol §4.11`).
 pub const MAX_LANES: u8 = 32;
 /// Lanes of a connection over its life, each with a number of its own: lost ones are replaced, and
 /// one bit each marks the used numbers.
 pub const MAX_LANE_NUMBER: u8 = 63;
-/// How far an image may be ahead of the first missing one (`docs/protocol.md §8.10`): more than all
+/// How far an image may be ahead of the first missing one (`docs/protocol §8.10`): more than all
 /// lanes together have outstanding.
 pub const MAX_AHEAD: u64 = 1 << 18;
-/// The longest client string, in bytes (`docs/protocol.md §3.2`).
+/// The longest client string, in bytes (`docs/protocol §3.2`).
 pub const MAX_CLIENT: usize = 400;
 /// The death timer.
 pub const DEATH_TIMER: RangeInclusive<Duration> =

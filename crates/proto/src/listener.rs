@@ -1,5 +1,5 @@
 //! One passive end for many peers. It answers every OPEN and keeps no state for an address that is
-//! not validated (`docs/protocol.md §4.6`).
+//! not validated (`docs/protocol §4.6`).
 //!
 //! Its secret may be public. The first answer to an OPEN is therefore always a cookie, which costs
 //! a keyed hash and no memory. Only an OPEN with the cookie costs a handshake, and only a packet

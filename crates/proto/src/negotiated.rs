@@ -24,7 +24,7 @@ pub(crate) struct Negotiated {
     pub(crate) datagram_bytes: usize,
     /// Largest control packet to build, in bytes.
     pub(crate) control_bytes: usize,
-    /// The datagram that burst values count, in bytes (`docs/protocol.md §4.4`).
+    /// The datagram that burst values count, in bytes (`docs/protocol §4.4`).
     pub(crate) burst_bytes: u32,
     /// When the connection opened.
     pub(crate) opened: Instant,
@@ -57,7 +57,7 @@ impl Negotiated {
     }
 
     /// The negotiated burst values, unless they are no limit or the smallest that the wire can
-    /// encode (`docs/protocol.md §2.1`).
+    /// encode (`docs/protocol §2.1`).
     pub(crate) fn burst_limit(&self) -> Option<Burst> {
         let least = Duration::from_millis(1);
         let free = self.burst.packets >= u32::from(u16::MAX) && self.burst.interval <= least;
@@ -65,7 +65,7 @@ impl Negotiated {
     }
 }
 
-/// Counters by which the stall watchdog judges one kind of progress (`docs/protocol.md §7.6`).
+/// Counters by which the stall watchdog judges one kind of progress (`docs/protocol §7.6`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProgressCounter {
     /// Signs of progress so far.

@@ -1,4 +1,4 @@
-//! Path validation: at which address the peer is (`docs/protocol.md §4.5`, RFC 9000 §8.2 and §9).
+//! Path validation: at which address the peer is (`docs/protocol §4.5`, RFC 9000 §8.2 and §9).
 //!
 //! A connection is found by its id, so its peer may move: a router gives it another port, a laptop
 //! another network. An attacker who copies a packet of the peer and sends it from another address

@@ -1,7 +1,7 @@
 //! Evidence that the peer's program is gone: its host's refusals (ICMP), and UNKNOWN from its
 //! address. An attacker on the path can forge both. So they count only if they quote a packet sent
 //! since the last authentic one arrived, only if several come, and only while nothing authentic
-//! arrives (`docs/protocol.md §7.4`).
+//! arrives (`docs/protocol §7.4`).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Path MTU discovery by probes without data (RFC 8899, DPLPMTUD; `docs/protocol.md §6.5`).
+//! Path MTU discovery by probes without data (RFC 8899, DPLPMTUD; `docs/protocol §6.5`).
 //!
 //! Sizes are those of datagrams, in bytes of UDP payload. If datagrams of the size in use are not
 //! reported for too long, probes of it and of smaller sizes check for a black hole (RFC 8899 §4.3).
@@ -40,7 +40,7 @@ const RATE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// From the end of a search to the next one, first and at most (RFC 8899 §5.1.1,
 /// PMTU_RAISE_TIMER).
 const RAISE_TIMER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(600));
-/// Three reports at their slowest (`docs/protocol.md §6.3`).
+/// Three reports at their slowest (`docs/protocol §6.3`).
 const THREE_REPORTS: Duration = Duration::from_millis(75);
 /// Longest time between two rounds while no probe is answered, unless a timeout is longer.
 const LONGEST_ROUND: Duration = Duration::from_secs(2);

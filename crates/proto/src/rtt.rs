@@ -9,7 +9,7 @@ const MIN_TIMEOUT: Duration = Duration::from_millis(5);
 /// Assumed round trip before a measurement.
 const UNKNOWN: Duration = Duration::from_millis(100);
 /// Longest timer after back-off, unless four round trips are longer: a path that recovers is
-/// noticed this soon (`docs/protocol.md §6.2`).
+/// noticed this soon (`docs/protocol §6.2`).
 const MAX_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest report interval before a measurement. The time of a handshake with repetitions says
 /// little of the path, and a sender that waits as long for reports takes each pause for an outage.

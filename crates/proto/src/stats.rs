@@ -68,7 +68,7 @@ pub struct Stats {
     /// Receiver: size of its socket buffer in bytes, if known.
     pub socket_bytes: Option<u32>,
     /// Receiver: it grants fewer buffers than negotiated, because its socket holds no more
-    /// (`docs/protocol.md §6.2`).
+    /// (`docs/protocol §6.2`).
     pub held_to_socket: bool,
     /// When the connection opened.
     pub opened_at: Option<Instant>,
@@ -83,7 +83,7 @@ pub struct Stats {
     /// Sender: image bytes sent for the first time.
     pub first_pass_bytes: u64,
     /// What limits the transfer, as the sender's client set it last; the sender sends it, the
-    /// receiver gets it (`docs/protocol.md §8.6`). 0: not set.
+    /// receiver gets it (`docs/protocol §8.6`). 0: not set.
     pub limit: u8,
     /// Sender: the rate and round trip to save for the next transfer.
     pub learned: Learned,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Bytes per second on the wire. Pacing rates count whole IP packets (`docs/protocol.md §6.1`), so
+/// Bytes per second on the wire. Pacing rates count whole IP packets (`docs/protocol §6.1`), so
 /// that a rate compares with the nominal rate of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(u64);
@@ -108,7 +108,7 @@ impl Burst {
     }
 }
 
-/// The number of a buffer within a transfer; the first is 1 (`docs/protocol.md §2.1`).
+/// The number of a buffer within a transfer; the first is 1 (`docs/protocol §2.1`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BufferNumber(pub u64);
 
@@ -128,7 +128,7 @@ impl BufferNumber {
 pub struct PacketIndex(pub u32);
 
 /// The number of a packet within one direction of a connection, in the order of sending.
-/// Never used twice: a resend gets a new one (`docs/protocol.md §5.4`).
+/// Never used twice: a resend gets a new one (`docs/protocol §5.4`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketNumber(pub u64);
 

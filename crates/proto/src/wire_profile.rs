@@ -14,32 +14,32 @@ pub(crate) const LONG_DALLY: Duration = Duration::from_secs(3);
 /// The capabilities of one wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WireProfile {
-    /// The receiver sends REPORTs of arrivals (`docs/protocol.md §6.3`).
+    /// The receiver sends REPORTs of arrivals (`docs/protocol §6.3`).
     pub(crate) reports: bool,
-    /// The transfer ends with END and a verdict (`docs/protocol.md §7`); else with the last OK.
+    /// The transfer ends with END and a verdict (`docs/protocol §7`); else with the last OK.
     pub(crate) verdict: bool,
     /// OK carries an offer of burst values (RFC 998 §4).
     pub(crate) ok_offers: bool,
     /// The pacer keeps burst values strictly: it counts packets, keeps bursts apart, and uses the
-    /// values that NULL-ACK announces (`docs/protocol.md §6.7`).
+    /// values that NULL-ACK announces (`docs/protocol §6.7`).
     pub(crate) strict_bursts: bool,
     /// Control packets that carry a new message without a timeout. `None`: all of them, until it is
-    /// acknowledged (`docs/protocol.md §6.2`).
+    /// acknowledged (`docs/protocol §6.2`).
     pub(crate) copies: Option<u8>,
     /// Control packets are spaced, and repeated at an interval; else each new message leaves at
     /// once.
     pub(crate) spaced_control: bool,
-    /// How often the sender repeats that nothing is left to send (`docs/protocol.md §6.4`).
+    /// How often the sender repeats that nothing is left to send (`docs/protocol §6.4`).
     pub(crate) drained_repeats: Option<u8>,
     /// Length of a dally in values of the receiver's control timer, if that is no more than 3 s;
-    /// else two. `dally` has its bounds (`docs/protocol.md §7.3`).
+    /// else two. `dally` has its bounds (`docs/protocol §7.3`).
     pub(crate) dally_timers: u32,
     pub(crate) dally: (Duration, Duration),
-    /// A silent peer is probed, and the client gets an event (`docs/protocol.md §7.4`).
+    /// A silent peer is probed, and the client gets an event (`docs/protocol §7.4`).
     pub(crate) probes: bool,
-    /// Packets have a connection id, so the peer may move (`docs/protocol.md §4.5`).
+    /// Packets have a connection id, so the peer may move (`docs/protocol §4.5`).
     pub(crate) peer_may_move: bool,
-    /// The packet size follows path MTU discovery (`docs/protocol.md §6.5`).
+    /// The packet size follows path MTU discovery (`docs/protocol §6.5`).
     pub(crate) discovers_mtu: bool,
     /// A sender's packets after OPEN are ECN-capable, if its rate law responds to marks.
     pub(crate) ecn: bool,

@@ -1,4 +1,4 @@
-//! The answers to one OPEN (`docs/protocol.md §4.3`): a replay of them in any order must not
+//! The answers to one OPEN (`docs/protocol §4.3`): a replay of them in any order must not
 //! make an active end seal two packets under one number of one pair of keys.
 
 use std::collections::BTreeSet;

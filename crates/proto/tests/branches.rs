@@ -1,4 +1,4 @@
-//! Connections that branch from another one (`docs/protocol.md §4.10`): many requests between two
+//! Connections that branch from another one (`docs/protocol §4.10`): many requests between two
 //! ends that were opened once, on paths that lose, delay, double and repeat what they like.
 //!
 //! Whatever happens, each request is answered once, with what it asked for, by an end that nobody

@@ -1,4 +1,4 @@
-//! Openings by static keys (`docs/protocol.md §4.8, §4.9`): who gets in, who does not, and what
+//! Openings by static keys (`docs/protocol §4.8, §4.9`): who gets in, who does not, and what
 //! that costs.
 
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Who may open a lane, and what a packet that was copied draws (`docs/protocol.md §4.11`).
+//! Who may open a lane, and what a packet that was copied draws (`docs/protocol §4.11`).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use netblt_proto::endpoint::Endpoint;
 use netblt_proto::endpoint::lanes::Lane;
 use netblt_proto::time::Instant;
 
-/// Kinds of packets (`docs/protocol.md §3.1`).
+/// Kinds of packets (`docs/protocol §3.1`).
 const CHALLENGE: u8 = 14;
 const KIND: usize = 3;
 

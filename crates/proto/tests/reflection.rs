@@ -1,5 +1,5 @@
 //! Plain packets with a false address: whoever forges them must not draw more than three times
-//! their bytes upon who has that address (`docs/protocol.md §2.3`).
+//! their bytes upon who has that address (`docs/protocol §2.3`).
 
 mod timers;
 

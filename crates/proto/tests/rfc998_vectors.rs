@@ -328,7 +328,7 @@ fn ldata() {
     });
 }
 
-/// An empty transfer (`docs/protocol.md §2.1`): the checksum of no data is ffff.
+/// An empty transfer (`docs/protocol §2.1`): the checksum of no data is ffff.
 ///
 /// | offset | bytes | field |
 /// | --- | --- | --- |
@@ -466,7 +466,7 @@ fn control_resend_of_an_even_number() {
 }
 
 /// Where the last packet is not known, every number that a full buffer of eight packets could
-/// have is named (`docs/protocol.md §2.1`).
+/// have is named (`docs/protocol §2.1`).
 #[test]
 fn control_resend_to_the_end_of_the_buffer() {
     let bytes = hex("f7b9 02 09 001c 0401 0009 0000 02 00 0006 00000002 0002 0000 0006 0007");

@@ -1,5 +1,5 @@
 //! The `sealed` wire against bytes that nobody wrote: none makes it panic, and what parses is what
-//! was meant (`docs/protocol.md §3`).
+//! was meant (`docs/protocol §3`).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The `sealed` wire against bytes written by hand from `docs/protocol.md §3, §8`. Each line of a
+//! The `sealed` wire against bytes written by hand from `docs/protocol §3, §8`. Each line of a
 //! vector begins where its comment says.
 
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! There is no machine, no encryption and no repair in here: a flow sends numbered packets, and its
 //! receiver reports arrivals. Flows of ours are the law, pacer and sampler of `netblt-proto`, and
-//! its receiver's reports (`docs/protocol.md §6.3`). The others are TCP with an acknowledgement for
+//! its receiver's reports (`docs/protocol §6.3`). The others are TCP with an acknowledgement for
 //! every packet, and senders of a constant rate.
 //!
 //! The path is a [`netblt_path::Path`] each way, which every flow shares. The round trip of a flow

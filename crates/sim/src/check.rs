@@ -96,7 +96,7 @@ fn get(bytes: &[u8], at: usize) -> u8 {
     bytes.get(at).copied().unwrap_or(0)
 }
 
-/// Packet types (RFC 998 §8; `docs/protocol.md §3.1`).
+/// Packet types (RFC 998 §8; `docs/protocol §3.1`).
 pub mod kind {
     #![expect(missing_docs, reason = "the names are the protocol's own")]
     pub const OPEN: u8 = 0;
@@ -126,7 +126,7 @@ struct Book {
 }
 
 /// Most OPENs of one opening: 24, all but the first twice, as many again after COOKIEs, and one
-/// after an ICMP message (`docs/protocol.md §4.1`).
+/// after an ICMP message (`docs/protocol §4.1`).
 const MAX_OPENS: u32 = 72;
 
 /// The oracle's record of one end.
@@ -297,7 +297,7 @@ impl Oracle {
         let first = if side == Side::Passive { number.min(1) } else { 0 };
         let next = books.numbers.entry(connection).or_insert(first);
         let expected = std::mem::replace(next, number + 1);
-        // Now and then a sender passes over one (`docs/protocol.md §6.3`).
+        // Now and then a sender passes over one (`docs/protocol §6.3`).
         let follows = (expected..=expected + 1).contains(&number);
         (!follows).then(|| format!("packet number {number} instead of {expected}"))
     }

@@ -25,7 +25,7 @@ pub struct Shape {
     pub bytes: u64,
     /// Of these, how many are in each buffer but the last.
     pub buffer_bytes: u32,
-    /// A buffer may be this much longer (`docs/protocol.md §8.1`: its table).
+    /// A buffer may be this much longer (`docs/protocol §8.1`: its table).
     pub table_bytes: u32,
     /// An empty transfer still has one buffer, of no bytes.
     pub at_least_one: bool,

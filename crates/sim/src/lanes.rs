@@ -1,5 +1,5 @@
 //! A world of lanes: one transfer over several connections of its own, between hosts whose
-//! processors take time for every packet, with other flows beside it (`docs/protocol.md §4.11,
+//! processors take time for every packet, with other flows beside it (`docs/protocol §4.11,
 //! §6.11`).
 //!
 //! Every end of a lane is a unit: one socket, one thread, one processor. As in the program, the

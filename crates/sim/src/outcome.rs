@@ -19,16 +19,16 @@ use crate::setup::{Kill, REPEATED, Setup};
 use crate::side::{Pair, Side};
 use crate::transcript::TranscriptHash;
 
-/// The shortest standstill that an end takes for one (`docs/protocol.md §7.6`).
+/// The shortest standstill that an end takes for one (`docs/protocol §7.6`).
 const STANDSTILL: Duration = Duration::from_secs(10);
 /// And its words to the other end.
 const STANDSTILL_WORDS: &str = "nothing new was stored for ";
 /// A path that drops all packets of a death timer with this probability does so in some of very
 /// many worlds.
 const UNHEARD: f64 = 1e-5;
-/// An UNKNOWN is trusted if the peer was silent for this long (`docs/protocol.md §4.7`).
+/// An UNKNOWN is trusted if the peer was silent for this long (`docs/protocol §4.7`).
 const FORGOTTEN: Duration = Duration::from_millis(2500);
-/// A silent peer is asked so often (`docs/protocol.md §7.4`).
+/// A silent peer is asked so often (`docs/protocol §7.4`).
 const ASKED: Duration = Duration::from_millis(1500);
 /// The interval of an idle end's KEEPALIVEs, or four times in the peer's death timer.
 const KEEPALIVE: Duration = Duration::from_secs(15);

@@ -11,7 +11,7 @@ use crate::bottleneck::FlowOptions;
 use crate::host::HostOptions;
 use crate::side::Side;
 
-/// Control messages are repeated at least so often, or every four round trips (`docs/protocol.md
+/// Control messages are repeated at least so often, or every four round trips (`docs/protocol
 /// §6.2`).
 pub(crate) const REPEATED: Duration = Duration::from_secs(2);
 
@@ -195,7 +195,7 @@ impl Setup {
     }
 
     /// Whether the active end calls a sender and cannot return the number in its RESPONSE, so that
-    /// the sender doubts its address (`docs/protocol.md §2.3`).
+    /// the sender doubts its address (`docs/protocol §2.3`).
     pub fn calls_as_a_stranger(&self) -> bool {
         let caller = &self.active.config;
         let receives = (caller.wire, caller.role) == (Wire::Rfc998, Role::Receiver);

@@ -47,7 +47,7 @@ const MAX_TURNS_AT_ONCE: u32 = 10_000;
 const MAX_BATCHES: u32 = 100_000;
 /// IP and ICMP headers of an "unreachable", with the datagram's own that it quotes.
 const ICMP_BYTES: u32 = 56;
-/// Bytes of a NULL-ACK that holds an END (`docs/protocol.md §3.3`).
+/// Bytes of a NULL-ACK that holds an END (`docs/protocol §3.3`).
 const NULL_ACK_WITH_END: usize = 16 + 24 + 48 + 16;
 /// Spare datagram buffers kept.
 const POOL: usize = 4096;

@@ -1,4 +1,4 @@
-//! The circuit breaker of a sender that keeps its rate (`docs/protocol.md §7.5`).
+//! The circuit breaker of a sender that keeps its rate (`docs/protocol §7.5`).
 
 use std::time::Duration;
 

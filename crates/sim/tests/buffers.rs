@@ -1,4 +1,4 @@
-//! How many buffers a path gets: what it has use of, and no more (`docs/protocol.md §6.2`).
+//! How many buffers a path gets: what it has use of, and no more (`docs/protocol §6.2`).
 
 use std::time::Duration;
 

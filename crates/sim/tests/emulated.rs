@@ -1,5 +1,5 @@
 //! Whole transfers by other protocols' rules: whatever a law does, every byte arrives once, and the
-//! end is known (`docs/protocol.md §6.8`).
+//! end is known (`docs/protocol §6.8`).
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! What a receiver says before it knows who hears, and what a sender says last: how many round
-//! trips a transfer has beside its data (`docs/protocol.md §4.3, §7.3`).
+//! trips a transfer has beside its data (`docs/protocol §4.3, §7.3`).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Transfers over several lanes (`docs/protocol.md §4.11, §6.11, §8.10`): as fast as their
+//! Transfers over several lanes (`docs/protocol §4.11, §6.11, §8.10`): as fast as their
 //! processors together, one flow to everybody else, and whole whatever becomes of a lane.
 
 use std::time::Duration;

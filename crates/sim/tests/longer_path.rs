@@ -1,4 +1,4 @@
-//! Paths that become longer while a transfer runs (`docs/protocol.md §6.2, §6.3`): what was
+//! Paths that become longer while a transfer runs (`docs/protocol §6.2, §6.3`): what was
 //! measured before must age, or a receiver asks again for what is under way.
 
 use std::time::Duration;

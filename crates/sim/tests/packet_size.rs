@@ -1,5 +1,5 @@
 //! Paths that take less than others, or more, from the start or from some moment on, and say
-//! nothing of it (`docs/protocol.md §6.5`).
+//! nothing of it (`docs/protocol §6.5`).
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Peers that are heard and get nowhere, and peers that are only slow (`docs/protocol.md §7.6`).
+//! Peers that are heard and get nowhere, and peers that are only slow (`docs/protocol §7.6`).
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! Repair packets: what a last loss costs with and without them, and what they must not do
-//! (`docs/protocol.md §6.10`).
+//! (`docs/protocol §6.10`).
 
 use std::cell::Cell;
 use std::rc::Rc;

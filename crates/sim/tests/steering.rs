@@ -1,4 +1,4 @@
-//! What clients change while a transfer runs (`docs/protocol.md §6.9`).
+//! What clients change while a transfer runs (`docs/protocol §6.9`).
 
 use std::time::Duration;
 

@@ -312,7 +312,7 @@ fn smaller_packets_are_no_faster() {
 }
 
 /// The last packet of a small transfer was lost, in a buffer with room for thousands: the receiver
-/// waits for all of them before it asks (`docs/protocol.md §6.4`).
+/// waits for all of them before it asks (`docs/protocol §6.4`).
 #[test]
 fn a_data_timer_may_be_that_of_a_whole_buffer() {
     as_it_should_be(3_010_148);

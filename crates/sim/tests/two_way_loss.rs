@@ -1,5 +1,5 @@
 //! Losses in both directions cost what those of the data cost, and no silence beyond
-//! (`docs/protocol.md §6.2`).
+//! (`docs/protocol §6.2`).
 
 use std::time::Duration;
 

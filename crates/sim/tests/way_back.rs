@@ -1,5 +1,5 @@
 //! A way back that is a thousand times slower than the way there carries what a transfer needs
-//! (`docs/protocol.md §6.2`).
+//! (`docs/protocol §6.2`).
 
 use std::time::Duration;
 

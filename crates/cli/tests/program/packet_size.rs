@@ -1,5 +1,5 @@
 //! Paths and interfaces that take less than others, or more, from the start or midway, and say
-//! nothing of it, with the program and the kernel as they are (`docs/protocol.md §6.5`). Needs
+//! nothing of it, with the program and the kernel as they are (`docs/protocol §6.5`). Needs
 //! root, `ip` and /dev/net/tun; without them it says so and counts as skipped.
 #![cfg(target_os = "linux")]
 

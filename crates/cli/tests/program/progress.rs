@@ -1,5 +1,5 @@
 //! A path that from one moment on takes only small packets, between two real programs; and a reader
-//! who takes a long pause (`docs/protocol.md §7.6`).
+//! who takes a long pause (`docs/protocol §7.6`).
 
 use std::io::Read as _;
 use std::net::{SocketAddr, UdpSocket};

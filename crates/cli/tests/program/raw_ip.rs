@@ -242,7 +242,7 @@ fn the_dissector_reads_a_transfer() {
     let packets = packets();
     let count = |kind: &str| packets.iter().filter(|packet| packet["type"] == kind).count();
     // The RESPONSE asks for a number, the OPEN is sent again with it, and the next RESPONSE has
-    // none (docs/protocol.md §2.3). On a busy machine each of them may be repeated.
+    // none (docs/protocol §2.3). On a busy machine each of them may be repeated.
     let openings = packets.iter().filter(|packet| packet["type"] == "0" || packet["type"] == "1");
     let proves = |packet: &Value| packet["client"].as_str().is_some_and(|it| it.contains("proof="));
     let mut openings: Vec<_> = openings.map(|it| (it["type"].clone(), proves(it))).collect();

@@ -123,7 +123,7 @@ impl PolicyName {
 pub(crate) const AGGRESSIVE: &str =
     "--policy aggressive takes more than its share: other traffic on the path is left a small part";
 
-/// The protocols of `docs/protocol.md §6.8`.
+/// The protocols of `docs/protocol §6.8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum ProtocolName {
     /// SABUL (2002)

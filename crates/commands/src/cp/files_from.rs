@@ -16,7 +16,7 @@ use crate::exit::{Code, Failure};
 
 /// Longest list: as many names as may be sent, at their usual length.
 const MAX_BYTES: u64 = 1 << 30;
-/// Longest name (`docs/protocol.md §8.4`).
+/// Longest name (`docs/protocol §8.4`).
 const MAX_NAME: usize = 4096;
 /// Bytes of names in a piece: JSON makes up to eight times as many of them, and a message has at
 /// most 1 MiB.

@@ -16,7 +16,7 @@ use crate::cp::files_from::FilesFrom;
 pub(crate) const BANNER: &[u8] = b"\nnetblt far end\n";
 /// The version of the messages. Two programs with different versions do not understand each other.
 pub(crate) const PROTOCOL_VERSION: u32 = 7;
-/// 49 days, in seconds: the protocol has no more (`docs/protocol.md §9`).
+/// 49 days, in seconds: the protocol has no more (`docs/protocol §9`).
 const MAX_DEATH_TIMER: u64 = 49 * 86_400;
 
 /// A message from the client, which the user started, to the agent.

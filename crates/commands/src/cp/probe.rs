@@ -15,7 +15,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::exit::{Code, Failure};
 
-/// Bytes of the padded OPEN (`docs/protocol.md §4.1`).
+/// Bytes of the padded OPEN (`docs/protocol §4.1`).
 const LEN: usize = 1228;
 const SIGN: [u8; 8] = *b"nbprobe1";
 const ASK: u8 = 1;

@@ -162,7 +162,7 @@ impl Clients {
     }
 }
 
-/// IP and UDP headers before each datagram from or to this client (`docs/protocol.md §6.1`).
+/// IP and UDP headers before each datagram from or to this client (`docs/protocol §6.1`).
 fn overhead_bytes(client: SocketAddr) -> u32 {
     if client.ip().to_canonical().is_ipv4() { 28 } else { 48 }
 }

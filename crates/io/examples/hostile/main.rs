@@ -34,7 +34,7 @@ use netblt_proto::wire::sealed::{ControlWriter, PacketType};
 
 use rogue::{Failed, Rogue, Target, plain};
 
-/// The client strings of who asks and who sends (`docs/protocol.md §8.8`).
+/// The client strings of who asks and who sends (`docs/protocol §8.8`).
 const ASK: &str = "netblt ask";
 const SEND: &str = "netblt send";
 /// Kinds of requests.

@@ -146,7 +146,7 @@ impl Rogue {
         self.say(PacketType::Control, &body);
     }
 
-    /// Asks: the text of `docs/protocol.md §8.8`, and that it has nothing.
+    /// Asks: the text of `docs/protocol §8.8`, and that it has nothing.
     pub(crate) fn ask(&mut self, kind: u8, (path, name): (&str, &str)) {
         let mut text = vec![kind, 0, 0];
         text.extend(0u64.to_be_bytes());

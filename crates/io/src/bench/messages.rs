@@ -1,4 +1,4 @@
-//! The client messages of a test (`docs/protocol.md §8.6`), in the texts that RFC 998 leaves to
+//! The client messages of a test (`docs/protocol §8.6`), in the texts that RFC 998 leaves to
 //! clients: the ends exchange values beyond the parameters of OPEN.
 
 use std::fmt;

@@ -1,5 +1,5 @@
 //! Whether received files may still get their final names. The network thread and the writing
-//! thread must not disagree on this one question (`docs/protocol.md §7.2`).
+//! thread must not disagree on this one question (`docs/protocol §7.2`).
 //!
 //! The first of them decides. The writer commits before its first rename. From then on a
 //! cancellation comes too late, and the outcome stands. The network thread cancels when the

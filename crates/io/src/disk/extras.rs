@@ -1,6 +1,6 @@
 //! The attributes of a file beyond permission bits and time: its owner, extended attributes, access
 //! lists. They are read and set only on request. All else that a sender sends is ignored
-//! (`docs/protocol.md §8.2`). `metadata_writer.rs` applies them.
+//! (`docs/protocol §8.2`). `metadata_writer.rs` applies them.
 //!
 //! Some are never set, whatever the options: attributes outside the user's namespace except the two
 //! access lists, among them capabilities; and set-id bits, which no mode here ever has.

@@ -1,4 +1,4 @@
-//! The list of what a receiver has, for HAVE (`docs/protocol.md §8.7`).
+//! The list of what a receiver has, for HAVE (`docs/protocol §8.7`).
 //!
 //! It comes from a peer: its length is bounded, and nothing of it is trusted before the sender has
 //! found the same hashes in its own file.

@@ -1,4 +1,4 @@
-//! How large buffers are, and what fits into one (`docs/protocol.md §8`).
+//! How large buffers are, and what fits into one (`docs/protocol §8`).
 
 use netblt_proto::config::{Config, Wire};
 use netblt_proto::content::ContentError;

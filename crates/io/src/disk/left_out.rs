@@ -1,4 +1,4 @@
-//! The list of files that a receiver has left out, in its verdict (`docs/protocol.md §8.6`): all of
+//! The list of files that a receiver has left out, in its verdict (`docs/protocol §8.6`): all of
 //! their numbers, or none where there are too many. It comes from a peer: an invalid list is none.
 
 use netblt_proto::wire::packet::{LEFT_OUT, Verdict};

@@ -1,7 +1,7 @@
 //! The names of a transfer: each once, and no file where a directory must be.
 //!
 //! They come from a peer, so they are held as a tree of parts, each stored once, and nothing is
-//! added beyond the budget (`docs/protocol.md §8.5`). A name costs its new parts, and every
+//! added beyond the budget (`docs/protocol §8.5`). A name costs its new parts, and every
 //! directory that it implies counts as if it had been sent.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use netblt_proto::limits::MAX_FILES;
 
 use crate::memory_budget::MemoryLease;
 
-/// The average memory of a file or directory (`docs/protocol.md §9`).
+/// The average memory of a file or directory (`docs/protocol §9`).
 const BYTES_EACH: u64 = 256;
 /// Memory of a part beyond its bytes: its node, and its share of an index that was just enlarged.
 const NODE_BYTES: u64 = 64;
@@ -25,7 +25,7 @@ pub(crate) enum NameRefusal {
     TooMuch { what: &'static str, most: u64 },
 }
 
-/// The memory that a transfer may still take (`docs/protocol.md §8.5`).
+/// The memory that a transfer may still take (`docs/protocol §8.5`).
 #[derive(Debug)]
 pub(crate) struct Budget {
     most_files: u64,
@@ -122,7 +122,7 @@ struct NameNode {
     next: NameId,
 }
 
-/// All names so far. Each must have passed the check of `docs/protocol.md §8.4` for a single name.
+/// All names so far. Each must have passed the check of `docs/protocol §8.4` for a single name.
 #[derive(Debug)]
 pub(crate) struct Names {
     /// Parents before their children; the root is the first.

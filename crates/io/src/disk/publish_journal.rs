@@ -4,7 +4,7 @@
 //! and flushed, and which names it gets. The next process completes the rest. It has lines of text,
 //! with names as the tree that they are held in. The last line is a hash of the others under the
 //! user's key for that directory (`seal`). A journal that is incomplete, was written by another
-//! program or belongs to another directory is not trusted (`docs/protocol.md §8.7`).
+//! program or belongs to another directory is not trusted (`docs/protocol §8.7`).
 
 use std::collections::BTreeMap;
 use std::fs::File;

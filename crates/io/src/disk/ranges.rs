@@ -1,4 +1,4 @@
-//! The directory of a file's ranges (`docs/protocol.md §8.9`): it has the file, with its full
+//! The directory of a file's ranges (`docs/protocol §8.9`): it has the file, with its full
 //! length from the beginning, and a name for each complete range.
 
 use std::ffi::OsStr;

@@ -2,7 +2,7 @@
 //!
 //! Every name here is relative to the handle and resolved without following any symbolic link. So
 //! an attacker who plants a link or swaps a directory meanwhile leads no transfer elsewhere
-//! (`docs/protocol.md §8.4`). Linux does that in one call, `openat2`. Elsewhere, and where a
+//! (`docs/protocol §8.4`). Linux does that in one call, `openat2`. Elsewhere, and where a
 //! sandbox forbids that call, it is done part by part.
 
 use std::ffi::OsStr;

@@ -1,6 +1,6 @@
 //! Packs files into buffer images: the work of the sender's disk thread.
 //!
-//! Buffers are made strictly in order, by packing the list greedily (`docs/protocol.md §8`). A file
+//! Buffers are made strictly in order, by packing the list greedily (`docs/protocol §8`). A file
 //! of a buffer or more is cut at multiples of the buffer size, and a smaller one is never cut.
 //! Files that still fit go into the same buffer. A file is checked twice: its size is compared with
 //! the list when it is opened and again, with its time, after its last byte.

@@ -1,5 +1,5 @@
 //! Sparse files: finding their holes where they are read, hashing the zeros, and making the holes
-//! again where they are written (`docs/protocol.md §8.2`).
+//! again where they are written (`docs/protocol §8.2`).
 
 use std::convert::Infallible;
 use std::fs::File;

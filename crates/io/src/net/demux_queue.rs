@@ -1,5 +1,5 @@
 //! The receive queue of one branch of a shared socket: one thread reads the socket, and puts each
-//! datagram into the queue of its branch (`docs/protocol.md §4.10`).
+//! datagram into the queue of its branch (`docs/protocol §4.10`).
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

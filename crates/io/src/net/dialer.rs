@@ -4,7 +4,7 @@
 //! A ticket has all addresses of a machine, and only attempts show which of them can be reached
 //! from here. The openings begin one after the other, the preferred address first (as RFC 8305 does
 //! for TCP). When one opens, the others are dropped before they can send another packet. The
-//! listening end ignores an opening that is never confirmed (`docs/protocol.md §4.3`), so nothing
+//! listening end ignores an opening that is never confirmed (`docs/protocol §4.3`), so nothing
 //! has to be undone.
 //!
 //! To the event loop this is one machine, before and after.
@@ -76,7 +76,7 @@ impl Dialer {
         new
     }
 
-    /// A lane, whose end is open already (`docs/protocol.md §4.11`).
+    /// A lane, whose end is open already (`docs/protocol §4.11`).
     pub(crate) fn of(end: Endpoint) -> Self {
         Self {
             attempts: vec![Attempt { to: None, end }],

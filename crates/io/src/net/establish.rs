@@ -1,5 +1,5 @@
 //! Establishes a connection: one end listens and prints a ticket or waits at an address, and the
-//! other connects; or a new branch starts from an existing connection (`docs/protocol.md §4.10`).
+//! other connects; or a new branch starts from an existing connection (`docs/protocol §4.10`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;

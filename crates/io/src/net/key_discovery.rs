@@ -1,4 +1,4 @@
-//! Asks a server for its public key (`docs/protocol.md §4.9`). Nothing proves the answer: the
+//! Asks a server for its public key (`docs/protocol §4.9`). Nothing proves the answer: the
 //! caller has to compare the fingerprint, or to trust it once.
 
 use std::io;

@@ -1,4 +1,4 @@
-//! Sockets of lanes (`docs/protocol.md §4.11`), one for each thread.
+//! Sockets of lanes (`docs/protocol §4.11`), one for each thread.
 //!
 //! Those of the active end have ports of their own. The passive end has one port, which a firewall
 //! lets in. Its lanes' sockets are bound to that port and each is connected to its peer, so the

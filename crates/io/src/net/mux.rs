@@ -1,5 +1,5 @@
 //! The connections of a shared socket: a stem, its branches, and those branches whose applications
-//! have gone (`docs/protocol.md §4.10`).
+//! have gone (`docs/protocol §4.10`).
 //!
 //! To the event loop it is one connection, the stem.
 

@@ -1,4 +1,4 @@
-//! A branch's handle to the thread that reads its socket (`docs/protocol.md §4.10`).
+//! A branch's handle to the thread that reads its socket (`docs/protocol §4.10`).
 
 use std::fmt;
 

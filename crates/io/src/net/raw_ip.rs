@@ -1,4 +1,4 @@
-//! NETBLT directly on IP, as RFC 998 §6 has it: IP protocol 30, no UDP (`docs/protocol.md §2.2`).
+//! NETBLT directly on IP, as RFC 998 §6 has it: IP protocol 30, no UDP (`docs/protocol §2.2`).
 //!
 //! A raw socket receives every NETBLT packet of this machine, for any program, and on loopback also
 //! those that it sent itself. So the NETBLT ports replace those of UDP: the kernel gets a filter

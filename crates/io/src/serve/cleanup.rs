@@ -1,5 +1,5 @@
 //! Cleanup after finished transfers, on a thread of its own. A new upload to the same path waits
-//! for it, because it resumes from what is kept (`docs/protocol.md §8.8`).
+//! for it, because it resumes from what is kept (`docs/protocol §8.8`).
 
 use std::io;
 use std::os::fd::OwnedFd;

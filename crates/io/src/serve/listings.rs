@@ -1,5 +1,5 @@
 //! The names in directories, page by page: a directory is read once for many pages, as long as
-//! there is memory for its names (`docs/protocol.md §8.8`, *list*).
+//! there is memory for its names (`docs/protocol §8.8`, *list*).
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
 //! A file server for many clients (`netblt serve`), and its client: one UDP port and one event
-//! loop; each connection, or branch of a connection, carries one request (`docs/protocol.md §8.8`).
+//! loop; each connection, or branch of a connection, carries one request (`docs/protocol §8.8`).
 //!
 //! [`serve()`] runs the server until it is stopped; [`client`] sends requests.
 

@@ -1,5 +1,5 @@
 //! A push: files that a server sends to another one, and its progress records meanwhile
-//! (`docs/protocol.md §8.8`, *send*).
+//! (`docs/protocol §8.8`, *send*).
 
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! Pieces of files as one answer (`docs/protocol.md §8.8`): read as it is sent, one file open at a
+//! Pieces of files as one answer (`docs/protocol §8.8`): read as it is sent, one file open at a
 //! time, beneath one root and without following a link.
 
 use std::fs::File;

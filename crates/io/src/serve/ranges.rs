@@ -1,5 +1,5 @@
 //! Ranges of one file that come with connections of their own, at the same time, and perhaps by
-//! several servers of one directory; and the file that they become (`docs/protocol.md §8.9`).
+//! several servers of one directory; and the file that they become (`docs/protocol §8.9`).
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

@@ -1,4 +1,4 @@
-//! What is asked of a server, and its answers, as bytes (`docs/protocol.md §8.8`).
+//! What is asked of a server, and its answers, as bytes (`docs/protocol §8.8`).
 
 use netblt_proto::config::{PublicKey, StaticKey};
 use netblt_proto::content::check_name;
@@ -256,7 +256,7 @@ impl Request {
         }
     }
 
-    /// Over how many lanes files may come that are asked for (`docs/protocol.md §4.11`).
+    /// Over how many lanes files may come that are asked for (`docs/protocol §4.11`).
     pub(crate) fn lanes(&self) -> u64 {
         match self.what {
             RequestKind::Get { lanes, .. } => lanes,
@@ -322,7 +322,7 @@ impl Request {
         }
     }
 
-    /// Its bytes, which precede those of HAVE (`docs/protocol.md §8.7`).
+    /// Its bytes, which precede those of HAVE (`docs/protocol §8.7`).
     pub(crate) fn encode(&self) -> Vec<u8> {
         let none: &[u8] = &[];
         let (flags, number, name) = match &self.what {

@@ -1,4 +1,4 @@
-//! Requests for ranges of files, as bytes (`docs/protocol.md §8.9`).
+//! Requests for ranges of files, as bytes (`docs/protocol §8.9`).
 
 use netblt_proto::content::FileRange;
 

@@ -1,4 +1,4 @@
-//! Decodes a response item by item as it arrives (`docs/protocol.md §8.8`).
+//! Decodes a response item by item as it arrives (`docs/protocol §8.8`).
 
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -1,5 +1,5 @@
 //! A session with a server: one connection that is opened once, and of which every request is a
-//! branch (`docs/protocol.md §4.10, §8.8`).
+//! branch (`docs/protocol §4.10, §8.8`).
 //!
 //! A thread reads its socket and keeps it alive. Each request is driven by the thread that asks.
 //! The next request opens a lost session again. If the server knows no sessions, each request has a

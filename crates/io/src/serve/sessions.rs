@@ -1,4 +1,4 @@
-//! The sessions of a server (`docs/protocol.md §8.8`): their shares of its resources, and which of
+//! The sessions of a server (`docs/protocol §8.8`): their shares of its resources, and which of
 //! them makes room for others.
 
 use std::collections::HashMap;

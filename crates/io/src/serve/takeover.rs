@@ -1,4 +1,4 @@
-//! Takeover: a new upload to a path whose earlier upload still runs (`docs/protocol.md §8.8`). Most
+//! Takeover: a new upload to a path whose earlier upload still runs (`docs/protocol §8.8`). Most
 //! likely it is the same client, restarted, whose first connection has not ended yet.
 
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
 //! The announcement of a sender of files, beside their length: its client message
-//! (`docs/protocol.md §8.6`).
+//! (`docs/protocol §8.6`).
 
 use std::fmt;
 
@@ -19,9 +19,9 @@ pub(crate) struct Announcement {
     pub(crate) data_bytes: Option<u64>,
     /// How many files.
     pub(crate) files: Option<u64>,
-    /// The number under which a server takes them (`docs/protocol.md §8.8`).
+    /// The number under which a server takes them (`docs/protocol §8.8`).
     pub(crate) put: Option<u64>,
-    /// Over how many connections it sends, if that is more than one (`docs/protocol.md §4.11`).
+    /// Over how many connections it sends, if that is more than one (`docs/protocol §4.11`).
     pub(crate) lanes: Option<u64>,
 }
 

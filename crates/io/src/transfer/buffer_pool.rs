@@ -1,5 +1,5 @@
 //! The buffers of a transfer: how many there are, and the making of more where the path can use
-//! them, up to a bound (`docs/protocol.md §6.2`).
+//! them, up to a bound (`docs/protocol §6.2`).
 
 use netblt_proto::buffer::Buffer;
 use netblt_proto::buffer_autotuning::BufferAutotuner;

@@ -1,4 +1,4 @@
-//! The lanes of a transfer beside its main connection (`docs/protocol.md §4.11`), seen from the
+//! The lanes of a transfer beside its main connection (`docs/protocol §4.11`), seen from the
 //! main thread: they are opened here and come to an end here, and buffers go to them and back.
 //!
 //! The client decides which lane gets which buffer: a sender by the grants, a receiver by the
@@ -43,7 +43,7 @@ use crate::options::Options;
 
 /// The field of a client message with the number of lanes.
 pub(crate) const FIELD: &str = "lanes";
-/// How a receiver that takes lanes is called, and a server (`docs/protocol.md §8.6`).
+/// How a receiver that takes lanes is called, and a server (`docs/protocol §8.6`).
 pub(crate) const RECEIVER: &str = "netblt receive";
 pub(crate) const SERVER: &str = "netblt serve";
 /// The interval at which the rate law gets the counts of all lanes, and they their shares.

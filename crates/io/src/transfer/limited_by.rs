@@ -1,4 +1,4 @@
-//! The limit of a transfer. Both ends decide it alike from the facts of both (`docs/protocol.md
+//! The limit of a transfer. Both ends decide it alike from the facts of both (`docs/protocol
 //! §8.6`).
 //!
 //! The sender knows where its time went, and sends its view with every acknowledgement. The

@@ -1,5 +1,5 @@
 //! The list of a sender's files, before anything is received. A receiver asks for it in its client
-//! string (`docs/protocol.md §8.6`), and the sender answers with a stream of text in place of its
+//! string (`docs/protocol §8.6`), and the sender answers with a stream of text in place of its
 //! files.
 
 use std::io::{self, ErrorKind, Write};

@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// (`rfc998`): it may be another one again.
 const REFUSED: Duration = Duration::from_secs(10);
 /// After this long without an answer to an opening the user is warned. By then short delays are
-/// over (docs/protocol.md §4.1).
+/// over (docs/protocol §4.1).
 const UNANSWERED: Duration = Duration::from_secs(4);
 /// Between two reports of progress.
 const PROGRESS: Duration = Duration::from_millis(100);

@@ -22,7 +22,7 @@ pub enum Framing {
     DoubleVlan,
     /// PPP over Ethernet (RFC 2516), as on many home lines.
     Pppoe,
-    /// Nothing: the rate counts IP packets, as netblt's own rates do (`docs/protocol.md §6.1`).
+    /// Nothing: the rate counts IP packets, as netblt's own rates do (`docs/protocol §6.1`).
     Ip,
 }
 

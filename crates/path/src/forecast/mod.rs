@@ -28,19 +28,19 @@ use crate::rng::Probability;
 
 /// More loss than this is not forecast for: repair would take more than the data.
 pub const MAX_LOSS: Probability = Probability::from_percent(50);
-/// Most buffers that may be outstanding (`docs/protocol.md §9`).
+/// Most buffers that may be outstanding (`docs/protocol §9`).
 pub const MAX_BUFFERS: u64 = MAX_OUTSTANDING as u64;
 /// What a `sealed` buffer of one file adds to its data: one extent and the table's length
-/// (`docs/protocol.md §8.1, §8.2`).
+/// (`docs/protocol §8.1, §8.2`).
 const TABLE_BYTES: u32 = (EXTENT_BYTES + TRAILER_BYTES) as u32;
 /// A TCP header (RFC 9293) and the time stamps that every system sends (RFC 7323), padded.
 const TCP_BYTES: u32 = 20 + 12;
 /// Round trips from the first packet to the first data on their way. On `sealed` the first GO comes
 /// with RESPONSE if the sender opens (a receiver that opens takes half a round trip more); on
-/// `rfc998` it waits for what confirms them (`docs/protocol.md §2.3, §4.1, §4.3`).
+/// `rfc998` it waits for what confirms them (`docs/protocol §2.3, §4.1, §4.3`).
 const SETUP_ROUND_TRIPS: (f64, f64) = (1.0, 2.0);
 /// Round trips from the last data sent to the end of the later end: their way, the last word's and
-/// its acknowledgement's; on `rfc998` the DONE packet as well (`docs/protocol.md §7.2, §7.3`).
+/// its acknowledgement's; on `rfc998` the DONE packet as well (`docs/protocol §7.2, §7.3`).
 const CLOSING_ROUND_TRIPS: (f64, f64) = (1.5, 2.0);
 
 /// Packets a second that one process moves, about: it talks from one thread. Measured over loopback
@@ -162,7 +162,7 @@ pub struct Forecast {
     pub ip_rate: Rate,
     /// Bits of data a second at best, each lost packet sent again.
     pub goodput_bps: f64,
-    /// Buffers of this size that there are at most if nothing is said (`docs/protocol.md §9`).
+    /// Buffers of this size that there are at most if nothing is said (`docs/protocol §9`).
     pub default_buffers: u64,
     /// The same as [`Self::goodput_bps`] if no more than [`Self::default_buffers`] are outstanding.
     pub default_goodput_bps: f64,
@@ -288,7 +288,7 @@ impl<'a> Basis<'a> {
     }
 
     /// Seconds of one round of repair: the question's and the answer's way, and before it the time
-    /// until a hole counts as a loss (`docs/protocol.md §6.4`). On `sealed` that is the reordering
+    /// until a hole counts as a loss (`docs/protocol §6.4`). On `sealed` that is the reordering
     /// window, at first a quarter of the round trip; on `rfc998` a data timer, which runs for as
     /// long as the rest of the buffer should take.
     fn repair_round(&self, buffer_packets: u64) -> f64 {

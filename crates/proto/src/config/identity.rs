@@ -1,4 +1,4 @@
-//! Authentication by static keys (`docs/protocol.md §4.8`): of a client to the one server whose key
+//! Authentication by static keys (`docs/protocol §4.8`): of a client to the one server whose key
 //! it holds, of a server to all clients whose keys it was given.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Address validation of a connection on `rfc998` (RFC 9000 §8.1, `docs/protocol.md §2.3`).
+//! Address validation of a connection on `rfc998` (RFC 9000 §8.1, `docs/protocol §2.3`).
 
 use std::time::Duration;
 

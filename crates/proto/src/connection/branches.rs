@@ -1,4 +1,4 @@
-//! Branches of a connection: connections opened from it without a handshake (`docs/protocol.md
+//! Branches of a connection: connections opened from it without a handshake (`docs/protocol
 //! §4.10`).
 
 use std::collections::{BTreeMap, VecDeque};

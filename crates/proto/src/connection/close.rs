@@ -1,4 +1,4 @@
-//! Closing by QUIT (RFC 998 §5.3.2; `docs/protocol.md §7.3`): when QUIT leaves, and how often.
+//! Closing by QUIT (RFC 998 §5.3.2; `docs/protocol §7.3`): when QUIT leaves, and how often.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl Connection {
     }
 
     /// The QUIT exchange is over. An end that has everything by now has finished, whichever end
-    /// gave up, unless its own client stopped it (`docs/protocol.md §7.3`).
+    /// gave up, unless its own client stopped it (`docs/protocol §7.3`).
     pub(super) fn leave(&mut self, now: Instant, reason: CloseReason) {
         let finished = reason != CloseReason::Quit && self.is_settled();
         self.close(now, if finished { CloseReason::Finished } else { reason });

@@ -1,5 +1,5 @@
 //! Keep-alive: probes of a silent peer, and KEEPALIVEs that show it that this end lives
-//! (`docs/protocol.md §7.4`).
+//! (`docs/protocol §7.4`).
 
 use std::time::Duration;
 

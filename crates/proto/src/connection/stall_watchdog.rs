@@ -1,4 +1,4 @@
-//! Closes a connection whose peer answers while the transfer makes no progress (`docs/protocol.md
+//! Closes a connection whose peer answers while the transfer makes no progress (`docs/protocol
 //! §7.6`). Otherwise a path that carries only small packets, or a peer that answers and stores
 //! nothing, would hold a client for ever.
 
@@ -86,7 +86,7 @@ impl Connection {
             return;
         }
         if self.addresses.validated().is_none() {
-            // Nothing but CHALLENGEs may leave (`docs/protocol.md §4.3`).
+            // Nothing but CHALLENGEs may leave (`docs/protocol §4.3`).
             self.watchdog = StallWatchdog::default();
             return;
         }

@@ -1,5 +1,5 @@
 //! Attributes of a file beyond mode and time, sent on request: its owner, and its extended
-//! attributes (`docs/protocol.md §8.2`).
+//! attributes (`docs/protocol §8.2`).
 
 use crate::wire::sealed::{ParseError, Reader};
 

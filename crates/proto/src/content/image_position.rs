@@ -1,5 +1,5 @@
 //! The position of a buffer image in a transfer over several lanes: its data sequence number (RFC
-//! 8684 §3.3, `docs/protocol.md §8.10`).
+//! 8684 §3.3, `docs/protocol §8.10`).
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
 //! A range of a file that is transferred as if it were a file of its own
-//! (`docs/protocol.md §8.9`).
+//! (`docs/protocol §8.9`).
 
 use blake3::hazmat::{Mode, merge_subtrees_non_root, merge_subtrees_root};
 

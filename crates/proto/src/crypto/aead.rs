@@ -1,4 +1,4 @@
-//! Sealing and opening packets (`docs/protocol.md §5`).
+//! Sealing and opening packets (`docs/protocol §5`).
 //!
 //! [`SealingKeys`] protect outgoing packets, [`OpeningKeys`] incoming ones. Two packets must never
 //! be sealed under one number, and a packet that does not authenticate must never move the replay
@@ -12,7 +12,7 @@ use super::replay::ReplayWindow;
 use super::{OpenError, TAG_BYTES};
 use crate::units::PacketNumber;
 
-/// The keys of outgoing packets, and their numbers (`docs/protocol.md §5.1, §5.4`).
+/// The keys of outgoing packets, and their numbers (`docs/protocol §5.1, §5.4`).
 pub struct SealingKeys {
     chain: KeyChain,
     /// Packets are numbered before they are sealed: some of the last epoch may still be to come.
@@ -24,14 +24,14 @@ pub struct SealingKeys {
 
 impl SealingKeys {
     /// The keys that begin with `secret`, this direction's half of
-    /// [`super::noise::SplitKeys`] (`docs/protocol.md §5.1`).
+    /// [`super::noise::SplitKeys`] (`docs/protocol §5.1`).
     pub fn new(cipher: Cipher, secret: [u8; 32]) -> Self {
         let mut chain = KeyChain::new(cipher, secret);
         let current = chain.next_epoch();
         Self { chain, previous: None, current, epoch: 0, next: 0 }
     }
 
-    /// Hands out the number of one packet, never the same twice (`docs/protocol.md §5.4`).
+    /// Hands out the number of one packet, never the same twice (`docs/protocol §5.4`).
     ///
     /// The end of the numbers is 2^64 packets away. There it would go on handing out the last
     /// one, which [`Self::seal_in_place`] does not seal.
@@ -44,18 +44,18 @@ impl SealingKeys {
         PacketNumber(number)
     }
 
-    /// The number that is handed out next (`docs/protocol.md §5.4`).
+    /// The number that is handed out next (`docs/protocol §5.4`).
     pub fn upcoming(&self) -> PacketNumber {
         PacketNumber(self.next)
     }
 
-    /// Whether this number was handed out (`docs/protocol.md §5.4`).
+    /// Whether this number was handed out (`docs/protocol §5.4`).
     pub fn has_handed_out(&self, number: PacketNumber) -> bool {
         number.0 < self.next
     }
 
     /// Encrypts `body` where it lies, authenticates `header` with it and returns the tag that
-    /// goes behind it (`docs/protocol.md §3.1, §5.3`).
+    /// goes behind it (`docs/protocol §3.1, §5.3`).
     ///
     /// `number` comes from [`Self::next_number`] and is sealed once; it may be sealed after later
     /// ones. A number that was not handed out, or was handed out more than an epoch ago, seals
@@ -74,7 +74,7 @@ impl SealingKeys {
     }
 
     /// Encrypts `body`, which stays as it is, into `out`, which is [`TAG_BYTES`] longer and gets
-    /// the tag as well (`docs/protocol.md §3.1, §5.3`): memory is read once and written once.
+    /// the tag as well (`docs/protocol §3.1, §5.3`): memory is read once and written once.
     ///
     /// For `number` the same holds as with [`Self::seal_in_place`]; where that seals nothing, or
     /// `out` is of another length, `out` is zeros.
@@ -115,7 +115,7 @@ impl fmt::Debug for SealingKeys {
     }
 }
 
-/// The keys of incoming packets, and the numbers that have arrived (`docs/protocol.md §5.2, §5.5`).
+/// The keys of incoming packets, and the numbers that have arrived (`docs/protocol §5.2, §5.5`).
 pub struct OpeningKeys {
     chain: KeyChain,
     previous: Option<EpochKey>,
@@ -128,7 +128,7 @@ pub struct OpeningKeys {
 
 impl OpeningKeys {
     /// The keys that begin with `secret`, this direction's half of
-    /// [`super::noise::SplitKeys`] (`docs/protocol.md §5.1`).
+    /// [`super::noise::SplitKeys`] (`docs/protocol §5.1`).
     pub fn new(cipher: Cipher, secret: [u8; 32]) -> Self {
         let mut chain = KeyChain::new(cipher, secret);
         let (current, next) = (chain.next_epoch(), chain.next_epoch());
@@ -136,13 +136,13 @@ impl OpeningKeys {
     }
 
     /// Whether a packet of this number would be refused unread, as seen before or too old
-    /// (`docs/protocol.md §5.5`).
+    /// (`docs/protocol §5.5`).
     pub fn is_replay(&self, number: PacketNumber) -> bool {
         self.window.check(number).is_err()
     }
 
     /// Decrypts straight into `out`, which is exactly as long as the ciphertext without its tag,
-    /// and returns that length (`docs/protocol.md §5.6`).
+    /// and returns that length (`docs/protocol §5.6`).
     ///
     /// Only a packet that authenticates is remembered. After any error `out` holds nothing of
     /// value: a failed opening leaves the slot missing, and must not be tried on a slot that
@@ -161,7 +161,7 @@ impl OpeningKeys {
     }
 
     /// Decrypts ciphertext and tag where they lie and returns the plaintext
-    /// (`docs/protocol.md §5.2`). After an error the bytes are of no more use.
+    /// (`docs/protocol §5.2`). After an error the bytes are of no more use.
     pub fn open_in_place<'a>(
         &mut self,
         number: PacketNumber,
@@ -175,7 +175,7 @@ impl OpeningKeys {
     }
 
     /// Whether a packet would be opened. Neither it nor its bytes are changed, so that it can be
-    /// opened after that (`docs/protocol.md §4.3`).
+    /// opened after that (`docs/protocol §4.3`).
     pub fn authenticates(
         &self,
         number: PacketNumber,
@@ -207,7 +207,7 @@ impl OpeningKeys {
         }
     }
 
-    /// The state changes of an authentic packet; nothing else may make them (`docs/protocol.md
+    /// The state changes of an authentic packet; nothing else may make them (`docs/protocol
     /// §5.2, §5.5`).
     fn remember(&mut self, number: PacketNumber) {
         self.window.mark(number);

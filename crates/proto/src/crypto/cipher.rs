@@ -1,6 +1,6 @@
-//! The ciphers of the `sealed` wire, and which of them an end prefers (`docs/protocol.md §3.2`).
+//! The ciphers of the `sealed` wire, and which of them an end prefers (`docs/protocol §3.2`).
 
-/// The ciphers of the `sealed` wire (`docs/protocol.md §3.2`).
+/// The ciphers of the `sealed` wire (`docs/protocol §3.2`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cipher {
     /// AES-256-GCM, by far the faster one where the processor knows AES.
@@ -15,7 +15,7 @@ impl Cipher {
         if has_aes() { Self::Aes256Gcm } else { Self::ChaCha20Poly1305 }
     }
 
-    /// This cipher's bit in the parameters (`docs/protocol.md §3.2`).
+    /// This cipher's bit in the parameters (`docs/protocol §3.2`).
     pub const fn bit(self) -> u8 {
         match self {
             Self::Aes256Gcm => 1,
@@ -23,7 +23,7 @@ impl Cipher {
         }
     }
 
-    /// The cipher of a RESPONSE: exactly one bit, and a known one (`docs/protocol.md §3.2`).
+    /// The cipher of a RESPONSE: exactly one bit, and a known one (`docs/protocol §3.2`).
     pub const fn from_bit(bit: u8) -> Option<Self> {
         match bit {
             1 => Some(Self::Aes256Gcm),
@@ -32,7 +32,7 @@ impl Cipher {
         }
     }
 
-    /// The ciphers that an end which prefers this one offers in OPEN (`docs/protocol.md §3.2`).
+    /// The ciphers that an end which prefers this one offers in OPEN (`docs/protocol §3.2`).
     /// Without AES hardware that is ChaCha20-Poly1305 alone, since the other end cannot know what
     /// AES would cost here, while ChaCha20-Poly1305 is bearable everywhere.
     pub const fn offer(self) -> u8 {
@@ -43,7 +43,7 @@ impl Cipher {
     }
 
     /// The cipher for an OPEN with these bits: `mine` if it is offered, else another one that is,
-    /// `None` if none is known. Bits of ciphers yet to come are ignored (`docs/protocol.md §3.2`).
+    /// `None` if none is known. Bits of ciphers yet to come are ignored (`docs/protocol §3.2`).
     pub fn choose(offered: u8, mine: Self) -> Option<Self> {
         [mine, Self::Aes256Gcm, Self::ChaCha20Poly1305]
             .into_iter()

@@ -1,4 +1,4 @@
-//! The chain of keys of one direction (`docs/protocol.md §5.1, §5.3`).
+//! The chain of keys of one direction (`docs/protocol §5.1, §5.3`).
 //!
 //! Each epoch's keys derive from its secret, and so does the next epoch's secret; a hash prevents
 //! the reverse. A secret must not outlive the step that used it: each is wiped.
@@ -11,10 +11,10 @@ use zeroize::{Zeroize, Zeroizing};
 use super::cipher::Cipher;
 use super::{OpenError, TAG_BYTES};
 
-/// Packets an epoch has, as a power of two (`docs/protocol.md §5.1`).
+/// Packets an epoch has, as a power of two (`docs/protocol §5.1`).
 pub(super) const EPOCH_SHIFT: u32 = 22;
 
-/// The epoch a packet number belongs to (`docs/protocol.md §5.1`).
+/// The epoch a packet number belongs to (`docs/protocol §5.1`).
 pub(super) fn epoch_of(number: u64) -> u64 {
     number >> EPOCH_SHIFT
 }
@@ -32,7 +32,7 @@ impl EpochKey {
         Self { key: LessSafeKey::new(key), iv: expand(secret, b"netblt 9 iv") }
     }
 
-    /// The iv with the packet number in its last 8 bytes (`docs/protocol.md §5.3`).
+    /// The iv with the packet number in its last 8 bytes (`docs/protocol §5.3`).
     fn nonce(&self, number: u64) -> [u8; 12] {
         let mut nonce = self.iv;
         for (byte, number_byte) in nonce[4..].iter_mut().zip(number.to_be_bytes()) {
@@ -149,7 +149,7 @@ impl KeyType for Bytes {
     }
 }
 
-/// HKDF-Expand with SHA-256 (`docs/protocol.md §5.1`).
+/// HKDF-Expand with SHA-256 (`docs/protocol §5.1`).
 fn expand<const N: usize>(secret: &[u8; 32], info: &[u8]) -> [u8; N] {
     const { assert!(N <= 255 * 32, "longer than HKDF-Expand can make it") }
     let mut out = [0; N];

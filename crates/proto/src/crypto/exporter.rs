@@ -1,5 +1,5 @@
 //! The exporter secret (RFC 8446 §7.5): the source of the keys of branches and lanes, which have no
-//! handshake of their own (`docs/protocol.md §4.10, §4.11`).
+//! handshake of their own (`docs/protocol §4.10, §4.11`).
 //!
 //! Each key pair comes from one step of a [`Chain`], and a step deletes the key it was derived
 //! from. So memory that is read later reveals no keys of earlier branches or lanes. The parent
@@ -21,19 +21,19 @@ const STEP: &[u8] = b"step";
 pub struct ExporterSecret(Zeroizing<[u8; 32]>);
 
 impl ExporterSecret {
-    /// Derives the exporter secret from the handshake's split keys (`docs/protocol.md §4.10`).
+    /// Derives the exporter secret from the handshake's split keys (`docs/protocol §4.10`).
     pub fn of(keys: &SplitKeys) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(STEM);
         hasher.update(&keys.initiator_to_responder).update(&keys.responder_to_initiator);
         Self(Zeroizing::new(*hasher.finalize().as_bytes()))
     }
 
-    /// The chain of its branches (`docs/protocol.md §4.10`).
+    /// The chain of its branches (`docs/protocol §4.10`).
     pub fn branches(&self) -> Chain {
         self.chain(BRANCHES)
     }
 
-    /// The chain of its lanes (`docs/protocol.md §4.11`).
+    /// The chain of its lanes (`docs/protocol §4.11`).
     pub fn lanes(&self) -> Chain {
         self.chain(LANES)
     }
@@ -53,7 +53,7 @@ impl fmt::Debug for ExporterSecret {
 pub struct Chain(Zeroizing<[u8; 32]>);
 
 impl Chain {
-    /// The keys of the next connection (`docs/protocol.md §4.10`).
+    /// The keys of the next connection (`docs/protocol §4.10`).
     pub fn step(&mut self) -> ChainKeys {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         hasher.update(STEP);

@@ -1,4 +1,4 @@
-//! The cheap checks before a handshake computation (`docs/protocol.md §3.2, §4.2`).
+//! The cheap checks before a handshake computation (`docs/protocol §3.2, §4.2`).
 //!
 //! The MAC proves that the author of a handshake packet holds the secret; the cookie, that its
 //! sender receives at its address. Both are compared in constant time.
@@ -13,28 +13,28 @@ use zeroize::Zeroizing;
 use crate::crypto::secret::Secret;
 use crate::time::{Instant, nanos};
 
-/// Bytes of the MAC in handshake packets (`docs/protocol.md §3.2`).
+/// Bytes of the MAC in handshake packets (`docs/protocol §3.2`).
 pub const MAC_BYTES: usize = 16;
 
-/// Bytes of a cookie (`docs/protocol.md §3.2`).
+/// Bytes of a cookie (`docs/protocol §3.2`).
 pub const COOKIE_BYTES: usize = 32;
 
 /// The period of cookies. A cookie is accepted in its own period and in the next: long enough for
-/// every retry of OPEN (`docs/protocol.md §4.1`), too short to hoard.
+/// every retry of OPEN (`docs/protocol §4.1`), too short to hoard.
 const COOKIE_PERIOD: Duration = Duration::from_secs(120);
 
-/// The key under which OPEN, COOKIE and REFUSED are authenticated (`docs/protocol.md §3.2`).
+/// The key under which OPEN, COOKIE and REFUSED are authenticated (`docs/protocol §3.2`).
 #[derive(Clone)]
 pub struct MacKey(Zeroizing<[u8; 32]>);
 
 impl MacKey {
-    /// The key that follows from `secret` (`docs/protocol.md §3.2`).
+    /// The key that follows from `secret` (`docs/protocol §3.2`).
     pub fn from_secret(secret: &Secret) -> Self {
         Self(blake3::derive_key("netblt 9 open mac", &secret.0).into())
     }
 
     /// The key that the owners of two static keys have, from what they share and both public keys,
-    /// the active end's first (`docs/protocol.md §4.8`).
+    /// the active end's first (`docs/protocol §4.8`).
     pub(super) fn of_keys(both: &[u8]) -> Self {
         Self(blake3::derive_key("netblt 9 open mac of keys", both).into())
     }
@@ -44,7 +44,7 @@ impl MacKey {
         Self(entropy.into())
     }
 
-    /// The MAC over the concatenation of `parts` (`docs/protocol.md §3.2`). All parts but the last
+    /// The MAC over the concatenation of `parts` (`docs/protocol §3.2`). All parts but the last
     /// need fixed lengths, since their borders are not encoded.
     pub fn mac(&self, parts: &[&[u8]]) -> [u8; MAC_BYTES] {
         let hash = keyed(&self.0, parts);
@@ -53,7 +53,7 @@ impl MacKey {
         mac
     }
 
-    /// Whether `mac` is the MAC over `parts`, in constant time (`docs/protocol.md §3.2`).
+    /// Whether `mac` is the MAC over `parts`, in constant time (`docs/protocol §3.2`).
     pub fn verify(&self, parts: &[&[u8]], mac: &[u8]) -> bool {
         verify_slices_are_equal(&self.mac(parts), mac).is_ok()
     }
@@ -65,7 +65,7 @@ impl fmt::Debug for MacKey {
     }
 }
 
-/// Makes and verifies cookies without state (`docs/protocol.md §4.2`).
+/// Makes and verifies cookies without state (`docs/protocol §4.2`).
 #[derive(Clone)]
 pub struct CookieGenerator {
     key: Zeroizing<[u8; 32]>,
@@ -77,7 +77,7 @@ impl CookieGenerator {
         Self { key: blake3::derive_key("netblt 9 cookie", &entropy).into() }
     }
 
-    /// The cookie for an OPEN with this id and UID from `address` (`docs/protocol.md §4.2`).
+    /// The cookie for an OPEN with this id and UID from `address` (`docs/protocol §4.2`).
     pub fn cookie(
         &self,
         now: Instant,
@@ -89,7 +89,7 @@ impl CookieGenerator {
     }
 
     /// Whether `cookie` was made here for the same OPEN, in this period or the one before
-    /// (`docs/protocol.md §4.2`).
+    /// (`docs/protocol §4.2`).
     pub fn valid(
         &self,
         now: Instant,

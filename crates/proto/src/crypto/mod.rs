@@ -1,4 +1,4 @@
-//! The cryptography of the `sealed` wire (`docs/protocol.md §3.2, §4, §5`).
+//! The cryptography of the `sealed` wire (`docs/protocol §3.2, §4, §5`).
 //!
 //! [`mac`] cheaply checks who may start a handshake. [`noise`] makes two fresh keys from the shared
 //! secret or from [`static_keys`]. [`aead`] seals and opens every packet after that, and
@@ -18,19 +18,19 @@ pub mod static_pairing;
 
 use thiserror::Error;
 
-/// Bytes of the tag behind every sealed body (`docs/protocol.md §3.1`).
+/// Bytes of the tag behind every sealed body (`docs/protocol §3.1`).
 pub const TAG_BYTES: usize = 16;
 
-/// Why a packet was not opened; it is dropped and counted (`docs/protocol.md §5`).
+/// Why a packet was not opened; it is dropped and counted (`docs/protocol §5`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum OpenError {
-    /// A packet with this number was opened before (`docs/protocol.md §5.5`).
+    /// A packet with this number was opened before (`docs/protocol §5.5`).
     #[error("packet number was seen before")]
     Replayed,
-    /// Below the replay window (`docs/protocol.md §5.5`).
+    /// Below the replay window (`docs/protocol §5.5`).
     #[error("packet number is below the replay window")]
     TooOld,
-    /// Neither the previous, the current nor the next epoch (`docs/protocol.md §5.2`).
+    /// Neither the previous, the current nor the next epoch (`docs/protocol §5.2`).
     #[error("packet number belongs to an epoch without keys")]
     UnknownEpoch,
     /// Not sealed by the peer, or changed on the way.

@@ -1,4 +1,4 @@
-//! The handshake: one message each way makes two fresh keys (`docs/protocol.md §4.1`).
+//! The handshake: one message each way makes two fresh keys (`docs/protocol §4.1`).
 //!
 //! Noise by `snow`, its randomness replaced: the caller gives 32 bytes of entropy and the ephemeral
 //! key is derived from them, so that a run can be repeated. The entropy must be fresh for every
@@ -26,7 +26,7 @@ pub const MESSAGE_OVERHEAD_BYTES: usize = 32 + 16;
 /// How much longer message 1 is when it brings a static key: that key and its tag.
 pub const STATIC_KEY_BYTES: usize = 32 + 16;
 
-/// The credentials of a handshake (`docs/protocol.md §4.1, §4.8`).
+/// The credentials of a handshake (`docs/protocol §4.1, §4.8`).
 #[derive(Clone, Copy, Debug)]
 pub enum HandshakeAuth<'a> {
     /// A secret that both ends hold.
@@ -47,12 +47,12 @@ impl<'a> From<&'a Secret> for HandshakeAuth<'a> {
 }
 
 /// A handshake message that is not the peer's, or a payload that fits into none
-/// (`docs/protocol.md §4.1`).
+/// (`docs/protocol §4.1`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the handshake message does not authenticate")]
 pub struct HandshakeFailed;
 
-/// The result of a handshake: the first secret of each direction's key chain (`docs/protocol.md
+/// The result of a handshake: the first secret of each direction's key chain (`docs/protocol
 /// §5.1`). Wiped on drop.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SplitKeys {
@@ -75,13 +75,13 @@ impl fmt::Debug for SplitKeys {
     }
 }
 
-/// The active end of a handshake, waiting for message 2 (`docs/protocol.md §4.1`).
+/// The active end of a handshake, waiting for message 2 (`docs/protocol §4.1`).
 #[derive(Debug)]
 pub struct Initiator(HandshakeState);
 
 impl Initiator {
     /// Begins a handshake; the message goes into OPEN, and into its retries unchanged
-    /// (`docs/protocol.md §4.1`). Fails only if `payload` is longer than a Noise message.
+    /// (`docs/protocol §4.1`). Fails only if `payload` is longer than a Noise message.
     pub fn start<'a>(
         means: impl Into<HandshakeAuth<'a>>,
         prologue: &[u8],
@@ -110,7 +110,7 @@ impl Initiator {
         Ok((Self(state), message))
     }
 
-    /// Reads message 2 and returns its payload and the keys (`docs/protocol.md §4.1`).
+    /// Reads message 2 and returns its payload and the keys (`docs/protocol §4.1`).
     ///
     /// A message that fails changes nothing: an attacker on the path may forge any number of them,
     /// and the true one is still accepted. After that one, every further message fails.
@@ -120,15 +120,15 @@ impl Initiator {
     }
 }
 
-/// The passive end of a handshake, which has read message 1 (`docs/protocol.md §4.1`).
+/// The passive end of a handshake, which has read message 1 (`docs/protocol §4.1`).
 #[derive(Debug)]
 pub struct Responder(HandshakeState);
 
-/// Reads message 1 and returns its payload (`docs/protocol.md §4.1`). With keys it fails unless the
+/// Reads message 1 and returns its payload (`docs/protocol §4.1`). With keys it fails unless the
 /// key that the message brings is the peer's.
 ///
 /// The payload then comes from the owner of that key or of this end's: an attacker who stole this
-/// end's key can write message 1, but not continue after message 2 (`docs/protocol.md §4.8`).
+/// end's key can write message 1, but not continue after message 2 (`docs/protocol §4.8`).
 pub fn respond<'a>(
     means: impl Into<HandshakeAuth<'a>>,
     prologue: &[u8],
@@ -163,7 +163,7 @@ pub fn respond<'a>(
 
 impl Responder {
     /// Makes message 2, which goes into RESPONSE and its retries unchanged, and the keys
-    /// (`docs/protocol.md §4.1`). Fails only if `payload` is longer than a Noise message.
+    /// (`docs/protocol §4.1`). Fails only if `payload` is longer than a Noise message.
     ///
     /// Once for each [`respond`]: two payloads sealed under one ephemeral key would reveal both.
     pub fn finish(mut self, payload2: &[u8]) -> Result<(Vec<u8>, SplitKeys), HandshakeFailed> {
@@ -172,7 +172,7 @@ impl Responder {
     }
 }
 
-/// The pre-shared key of the handshake (`docs/protocol.md §4.1`).
+/// The pre-shared key of the handshake (`docs/protocol §4.1`).
 fn psk(secret: &Secret) -> Zeroizing<[u8; 32]> {
     blake3::derive_key("netblt 9 noise psk", &secret.0).into()
 }

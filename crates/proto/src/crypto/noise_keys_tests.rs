@@ -1,4 +1,4 @@
-//! Handshakes by static keys (`docs/protocol.md §4.8`).
+//! Handshakes by static keys (`docs/protocol §4.8`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

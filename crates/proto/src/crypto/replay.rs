@@ -1,4 +1,4 @@
-//! The anti-replay window: packet numbers that have arrived (`docs/protocol.md §5.5`, RFC 4303
+//! The anti-replay window: packet numbers that have arrived (`docs/protocol §5.5`, RFC 4303
 //! §3.4.3).
 //!
 //! A ring of bits, one for each of the 2^17 numbers up to the highest one marked. Only numbers of
@@ -8,13 +8,13 @@
 use super::OpenError;
 use crate::units::PacketNumber;
 
-/// How many numbers the window spans, the highest one included (`docs/protocol.md §5.5`). At
+/// How many numbers the window spans, the highest one included (`docs/protocol §5.5`). At
 /// 10 Gbit/s in 1,200-byte packets that is an eighth of a second of reordering.
 pub const WINDOW_NUMBERS: u64 = 1 << 17;
 
 const WORDS: usize = (WINDOW_NUMBERS / 64) as usize;
 
-/// The replay window of one direction (`docs/protocol.md §5.5`). Holds 16 KiB.
+/// The replay window of one direction (`docs/protocol §5.5`). Holds 16 KiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayWindow {
     /// Bit `number % WINDOW_NUMBERS` is that of `number`, for the numbers in the window.
@@ -34,12 +34,12 @@ impl ReplayWindow {
         Self { seen: vec![0; WORDS].into_boxed_slice(), highest: None }
     }
 
-    /// The highest number marked (`docs/protocol.md §5.5`).
+    /// The highest number marked (`docs/protocol §5.5`).
     pub fn highest(&self) -> Option<PacketNumber> {
         self.highest.map(PacketNumber)
     }
 
-    /// Whether a packet of this number may still be opened (`docs/protocol.md §5.5`).
+    /// Whether a packet of this number may still be opened (`docs/protocol §5.5`).
     pub fn check(&self, number: PacketNumber) -> Result<(), OpenError> {
         let number = number.0;
         let Some(highest) = self.highest.filter(|&highest| number <= highest) else {
@@ -52,7 +52,7 @@ impl ReplayWindow {
         if self.seen[word] & bit != 0 { Err(OpenError::Replayed) } else { Ok(()) }
     }
 
-    /// Marks a number whose packet has authenticated (`docs/protocol.md §5.5`). One below the
+    /// Marks a number whose packet has authenticated (`docs/protocol §5.5`). One below the
     /// window counts as marked already.
     pub fn mark(&mut self, number: PacketNumber) {
         let number = number.0;

@@ -1,4 +1,4 @@
-//! Static keys: X25519 pairs that identify ends for longer than a connection (`docs/protocol.md
+//! Static keys: X25519 pairs that identify ends for longer than a connection (`docs/protocol
 //! §4.8`).
 //!
 //! The curve is AWS-LC's, in constant time; private keys are wiped when they go.

@@ -1,5 +1,5 @@
 //! The pairing of two static keys, computed once from their static-static shared secret: the key id
-//! by which an OPEN is assigned to a client, and the key of its MAC (`docs/protocol.md §4.8`).
+//! by which an OPEN is assigned to a client, and the key of its MAC (`docs/protocol §4.8`).
 //!
 //! Only the two owners can compute both. So an attacker can neither choose a key with the id of
 //! another pair, nor find the owner of an id.
@@ -11,10 +11,10 @@ use zeroize::Zeroizing;
 use super::mac::MacKey;
 use super::static_keys::{InvalidPublicKey, KEY_BYTES, PublicKey, StaticKey};
 
-/// Bytes of a key id (`docs/protocol.md §4.8`).
+/// Bytes of a key id (`docs/protocol §4.8`).
 pub const KEY_ID_BYTES: usize = 8;
 
-/// The id by which a passive end finds the active end's key (`docs/protocol.md §4.8`).
+/// The id by which a passive end finds the active end's key (`docs/protocol §4.8`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyId(pub [u8; KEY_ID_BYTES]);
 

@@ -1,4 +1,4 @@
-//! Emulation of other bulk protocols on the `sealed` wire (`docs/protocol.md §6.8`): each has a
+//! Emulation of other bulk protocols on the `sealed` wire (`docs/protocol §6.8`): each has a
 //! rate law and a loss detector, and some an order of sending, a timer, and an idle behaviour.
 //!
 //! They emulate algorithms, from papers, published source and ORNL's review of them (F. Fowler et

@@ -1,4 +1,4 @@
-//! Connections that branch from that of an endpoint (`docs/protocol.md §4.10`).
+//! Connections that branch from that of an endpoint (`docs/protocol §4.10`).
 
 use super::{Endpoint, HandshakeSide};
 use crate::api::{CloseReason, RecvMeta, Route};
@@ -56,7 +56,7 @@ impl Endpoint {
         self.collect(now);
     }
 
-    /// The client has gone, and this end only has to close (`docs/protocol.md §7.3`). If its
+    /// The client has gone, and this end only has to close (`docs/protocol §7.3`). If its
     /// transfer is decided it goes on until the peer acknowledges that; else it quits for this
     /// `reason`, so that the peer does not wait for the death timer.
     pub fn part(&mut self, now: Instant, reason: &str) {

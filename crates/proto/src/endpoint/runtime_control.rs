@@ -1,4 +1,4 @@
-//! Settings that the client changes while a transfer runs (`docs/protocol.md §6.9`).
+//! Settings that the client changes while a transfer runs (`docs/protocol §6.9`).
 
 use super::{Connection, Endpoint};
 use crate::config::{Ceiling, Policy, RuntimeSettings};

@@ -1,4 +1,4 @@
-//! Decodes or encodes few packets of a buffer, each as a sum over the others (`docs/protocol.md
+//! Decodes or encodes few packets of a buffer, each as a sum over the others (`docs/protocol
 //! §6.10`). The result equals that of the transforms of `reed_solomon_simd` to the bit, which cost
 //! the same however few packets are wanted. It must not know what packets are for, or which are
 //! worth coding.

@@ -27,12 +27,12 @@ const SCHEDULE_SEALED: (Duration, Duration, u8) =
     (Duration::from_millis(500), Duration::from_secs(1), 24);
 
 /// OPENs with full padding; later ones leave most of it out, since the path may have a small MTU
-/// (`docs/protocol.md §4.1`). With one more full OPEN, the handshake on such a path would take 750
+/// (`docs/protocol §4.1`). With one more full OPEN, the handshake on such a path would take 750
 /// ms longer.
 const PADDED_OPENS: u8 = 1;
 
 /// Time left for the true answer after an unauthenticated REFUSED, and for another client of a busy
-/// server (`docs/protocol.md §4.1`).
+/// server (`docs/protocol §4.1`).
 const HINT_WAIT: Duration = Duration::from_secs(5);
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 

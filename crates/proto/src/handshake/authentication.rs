@@ -1,5 +1,5 @@
 //! Authentication of OPEN by its MAC, under a key that both ends derive from a ticket's secret or
-//! from their static keys (`docs/protocol.md §4.2, §4.8`).
+//! from their static keys (`docs/protocol §4.2, §4.8`).
 //!
 //! A failed attempt costs a binary search and one keyed hash, whatever is wrong with it, so its
 //! timing reveals nothing.

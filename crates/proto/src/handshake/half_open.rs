@@ -1,4 +1,4 @@
-//! A half-open connection (RFC 4987): an answered OPEN that is not confirmed yet (`docs/protocol.md
+//! A half-open connection (RFC 4987): an answered OPEN that is not confirmed yet (`docs/protocol
 //! §4.2, §4.3`).
 
 use super::PeerLocation;

@@ -1,5 +1,5 @@
 //! The handshake: OPEN, RESPONSE, REFUSED, and the negotiation of parameters (RFC 998 §5.1;
-//! `docs/protocol.md §4`). The state machine is drawn in `docs/protocol.md §10.3`.
+//! `docs/protocol §4`). The state machine is drawn in `docs/protocol §10.3`.
 
 pub(crate) mod active;
 mod authentication;
@@ -119,7 +119,7 @@ impl Opened {
     }
 }
 
-/// The prologue of the Noise handshake: the clear bytes of OPEN, and its key id (`docs/protocol.md
+/// The prologue of the Noise handshake: the clear bytes of OPEN, and its key id (`docs/protocol
 /// §4.1, §4.8`).
 fn prologue(clear: &[u8; 16], key: Option<KeyId>) -> Vec<u8> {
     let key = key.as_ref().map_or(&[][..], |id| &id.0);

@@ -1,5 +1,5 @@
 //! The passive end: checks OPENs in order of cost, answers each with one handshake wherever its
-//! copies come from, and never sends an address more bytes than came from it (`docs/protocol.md
+//! copies come from, and never sends an address more bytes than came from it (`docs/protocol
 //! §4.2, §4.3`).
 
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
 //! The RESPONSEs that an active end has received, until a packet under the keys of one arrives
-//! (`docs/protocol.md §4.3`).
+//! (`docs/protocol §4.3`).
 //!
 //! An authentic RESPONSE may be old: of a listener that was restarted, or that dropped the
 //! half-open connection in a flood and answered the next OPEN with a new one. Only the passive end

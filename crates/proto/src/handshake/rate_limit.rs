@@ -1,5 +1,5 @@
 //! A rate limit of handshake computations: each token is one Noise computation, some 0.1 ms
-//! (`docs/protocol.md §4.2, §4.6`).
+//! (`docs/protocol §4.2, §4.6`).
 
 use std::net::IpAddr;
 use std::time::Duration;

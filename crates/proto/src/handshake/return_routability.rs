@@ -1,4 +1,4 @@
-//! Return routability (RFC 6275 §5.2.5) on `rfc998` (`docs/protocol.md §2.3`): a number in the
+//! Return routability (RFC 6275 §5.2.5) on `rfc998` (`docs/protocol §2.3`): a number in the
 //! client string of RESPONSE, which the next OPEN returns in its own.
 
 use crate::config::Config;

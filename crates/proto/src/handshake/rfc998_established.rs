@@ -1,5 +1,5 @@
 //! The OPEN of a passive end's connection on `rfc998`, and the RESPONSE to its repetitions
-//! (`docs/protocol.md §2.1, §2.3`).
+//! (`docs/protocol §2.1, §2.3`).
 
 use super::passive::ResponderAction;
 use super::return_routability;

@@ -1,4 +1,4 @@
-//! The early gap detector of the `sealed` wire (`docs/protocol.md §6.4`).
+//! The early gap detector of the `sealed` wire (`docs/protocol §6.4`).
 //!
 //! The sender keeps one order, lowest position first. So a packet that acknowledges request *r*
 //! proves that everything *r* asked for at lower positions was sent before it. A packet that is

@@ -10,7 +10,7 @@ use crate::time::Instant;
 use crate::units::{Burst, Rate};
 
 /// Sends at one rate. It follows the receiver's offers, but only toward more restrictive, as the
-/// negotiation does (`docs/protocol.md §4.4`): an offer is a plea for mercy, never a licence.
+/// negotiation does (`docs/protocol §4.4`): an offer is a plea for mercy, never a licence.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixed {
     /// The negotiated ones, or the user's newer ones.
@@ -34,7 +34,7 @@ impl Fixed {
         Self { wanted: burst, burst, packet, sent: None, ceiling: None, breaker: None }
     }
 
-    /// The same, with a circuit breaker (`docs/protocol.md §7.5`): losses are reported.
+    /// The same, with a circuit breaker (`docs/protocol §7.5`): losses are reported.
     pub fn with_breaker(self) -> Self {
         Self { breaker: Some(Breaker::default()), ..self }
     }

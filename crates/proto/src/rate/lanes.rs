@@ -1,4 +1,4 @@
-//! One rate decision for all lanes of a transfer (`docs/protocol.md §6.11`).
+//! One rate decision for all lanes of a transfer (`docs/protocol §6.11`).
 //!
 //! The law is the main connection's. Its samples are of all lanes together, and what it decides is
 //! dealt out among them: as much to each, but no more than it can use. So a transfer is one flow

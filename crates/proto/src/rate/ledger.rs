@@ -1,4 +1,4 @@
-//! What OK and RESEND tell of the path (`docs/protocol.md §6.6`): the sender's own REPORT on
+//! What OK and RESEND tell of the path (`docs/protocol §6.6`): the sender's own REPORT on
 //! `rfc998`, where the receiver makes none.
 //!
 //! It numbers DATA packets in the order of sending and remembers which belong to which buffer. An

@@ -46,7 +46,7 @@ use crate::units::Burst;
 use crate::units::Rate;
 
 /// What one report of the receiver showed, worked out by the machine.
-/// Cumulative counts never decrease; byte counts are IP packets (`docs/protocol.md §6.1`).
+/// Cumulative counts never decrease; byte counts are IP packets (`docs/protocol §6.1`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// Round trip time of the newest packet reported, without the receiver's own delay.
@@ -331,7 +331,7 @@ fn has_long_path(negotiated: &Negotiated) -> bool {
     negotiated.rtt.map_or_else(bounded, is_long)
 }
 
-/// Whether a sender keeps to RFC 998's letter in its burst values (`docs/protocol.md §6.7`). Over a
+/// Whether a sender keeps to RFC 998's letter in its burst values (`docs/protocol §6.7`). Over a
 /// path for trains what is announced is a round trip old by the time it holds, and a network that
 /// is overrun by a twentieth meanwhile may not recover: there the law's own values hold at once.
 pub(crate) fn keeps_to_the_letter(negotiated: &Negotiated) -> bool {
@@ -362,7 +362,7 @@ pub fn burst_for(rate: Rate, packet_bytes: u32) -> Burst {
 }
 
 /// The datagram, in bytes, that burst values count where those sent may have `datagram_bytes`: what
-/// they do have the path decides, on the way (`docs/protocol.md §4.4`).
+/// they do have the path decides, on the way (`docs/protocol §4.4`).
 pub fn counted_bytes(wire: Wire, datagram_bytes: u32) -> u32 {
     match wire {
         Wire::Rfc998 => datagram_bytes,

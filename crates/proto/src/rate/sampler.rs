@@ -5,7 +5,7 @@
 //! sent, to that highest. Bytes over that span by the sender's clock are the send rate, by the
 //! receiver's clock the arrival rate; the smaller of the two is believed, so that reports bunched
 //! on their way back, or a receiver that makes up numbers, never make the path look faster than it
-//! was tried. Byte counts are IP packets (`docs/protocol.md §6.1`).
+//! was tried. Byte counts are IP packets (`docs/protocol §6.1`).
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a re-created protocol has of its own besides a rate law (`docs/protocol.md §6.8`): in which
+//! What a re-created protocol has of its own besides a rate law (`docs/protocol §6.8`): in which
 //! order it sends, what it does while it waits, and when it takes everything for lost.
 
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) struct Ways {
 /// What goes first where there is both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// What was asked for again: the order that `docs/protocol.md §6.4` rests on.
+    /// What was asked for again: the order that `docs/protocol §6.4` rests on.
     ResendsFirst,
     /// What was never sent.
     NewFirst,

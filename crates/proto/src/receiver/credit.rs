@@ -1,5 +1,5 @@
 //! Receive window: how many buffers a receiver grants at once. All offered ones, but on a short
-//! path no more than its socket buffer holds (`docs/protocol.md §6.2`).
+//! path no more than its socket buffer holds (`docs/protocol §6.2`).
 //!
 //! Data in flight on a short path wait in the receiver's socket buffer, and are lost beyond its
 //! size without any fault of the network. A host that is suspended for two milliseconds loses what

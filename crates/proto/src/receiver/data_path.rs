@@ -1,7 +1,7 @@
 //! The path of a DATA packet into its buffer.
 //!
 //! The position of a packet is checked before decryption, and it is decrypted into its position
-//! (`docs/protocol.md §5.6`). Repair packets are handled in `fec.rs`.
+//! (`docs/protocol §5.6`). Repair packets are handled in `fec.rs`.
 
 use super::Receiver;
 use super::assembly::Placement;
@@ -62,7 +62,7 @@ impl Receiver {
     }
 
     /// The sender emulates another protocol, whose loss detection replaces ours: ours depends on an
-    /// order of sending that it may not keep (`docs/protocol.md §6.8`).
+    /// order of sending that it may not keep (`docs/protocol §6.8`).
     fn follow(&mut self, now: Instant, law: u8) {
         self.emulated = Some(law);
         let packets = self.negotiated.geometry.max_packets();

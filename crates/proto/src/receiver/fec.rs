@@ -1,4 +1,4 @@
-//! FEC at the receiver (`docs/protocol.md §6.10`): repair packets are stored, within bounds, until
+//! FEC at the receiver (`docs/protocol §6.10`): repair packets are stored, within bounds, until
 //! a buffer's packets and repair packets are enough to restore it.
 
 use super::Receiver;

@@ -1,4 +1,4 @@
-//! REPORT: the receiver's feedback for the sender's rate control (`docs/protocol.md §6.3`).
+//! REPORT: the receiver's feedback for the sender's rate control (`docs/protocol §6.3`).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,7 +16,7 @@ const REPEATS: u8 = 2;
 /// sixteenth of the data.
 const MIN_REPORT_BYTES: u64 = 2048;
 const MIN_REPORT_TIME: Duration = Duration::from_millis(25);
-/// Number of early reports, which resolve packet trains at the start (`docs/protocol.md §6.3`):
+/// Number of early reports, which resolve packet trains at the start (`docs/protocol §6.3`):
 /// each is due at the first packet after a pause, or when a pause begins.
 const EARLY_REPORTS: u32 = 64;
 /// Length of a pause as a part of the report interval, and no shorter than a host's usual delays.

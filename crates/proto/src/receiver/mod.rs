@@ -2,7 +2,7 @@
 //!
 //! Buffer states of RFC 998 §5.2.2: a granted buffer is in ACK-WAIT while a control message for it
 //! is unacknowledged, ACKED until its first packet, RECEIVING until its last, then RECEIVED, when
-//! it leaves as [`Event::Filled`]. The state machine is drawn in `docs/protocol.md §10.2`.
+//! it leaves as [`Event::Filled`]. The state machine is drawn in `docs/protocol §10.2`.
 
 mod assembly;
 mod credit;
@@ -191,7 +191,7 @@ impl Receiver {
     }
 
     /// The early control messages of a receiver, before the handshake is confirmed
-    /// (`docs/protocol.md §4.3`): HAVE, and a GO for `buffers`. `None` if they do not fit into one
+    /// (`docs/protocol §4.3`): HAVE, and a GO for `buffers`. `None` if they do not fit into one
     /// packet. The receiver repeats them later under the same sequence numbers.
     pub(crate) fn early_messages(
         negotiated: Negotiated,
@@ -624,7 +624,7 @@ impl Receiver {
     }
 
     /// The packet of `buffer` up to which everything must have been sent: the sender reported so,
-    /// or it keeps one order and a later packet has arrived (`docs/protocol.md §6.4`).
+    /// or it keeps one order and a later packet has arrived (`docs/protocol §6.4`).
     fn passed_in(&self, buffer: BufferNumber) -> u32 {
         match self.highest_position {
             _ if buffer <= self.sent_through => u32::MAX,

@@ -1,4 +1,4 @@
-//! Path MTU discovery at the receiver (`docs/protocol.md §6.5`): the sender announces the packet
+//! Path MTU discovery at the receiver (`docs/protocol §6.5`): the sender announces the packet
 //! size, new GOs carry it, and buffers granted with larger packets are granted again.
 
 use super::Receiver;
@@ -42,7 +42,7 @@ impl Receiver {
     /// The geometry of new grants.
     pub(super) fn geometry(&self) -> Geometry {
         let packet_bytes = match self.negotiated.profile.discovers_mtu {
-            // Packets of odd size have no repair packets (`docs/protocol.md §6.10`).
+            // Packets of odd size have no repair packets (`docs/protocol §6.10`).
             true => self.pmtud.packet_bytes & !1,
             false => self.negotiated.geometry.packet_bytes,
         };

@@ -1,5 +1,5 @@
 //! Evidence that data arrive, and that the sender gets control messages, for the stall watchdog
-//! (`docs/protocol.md §7.6`).
+//! (`docs/protocol §7.6`).
 
 use super::Receiver;
 use super::assembly::Assembly;

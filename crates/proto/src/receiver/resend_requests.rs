@@ -1,4 +1,4 @@
-//! RESENDs for missing packets, in messages that fit (`docs/protocol.md §6.2`).
+//! RESENDs for missing packets, in messages that fit (`docs/protocol §6.2`).
 
 use super::{Assemblies, Receiver};
 use crate::limits::MAX_RANGES;

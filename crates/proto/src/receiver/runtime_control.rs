@@ -1,4 +1,4 @@
-//! Settings that the client changes while it receives, and the sender's pause (`docs/protocol.md
+//! Settings that the client changes while it receives, and the sender's pause (`docs/protocol
 //! §6.9`).
 
 use super::Receiver;

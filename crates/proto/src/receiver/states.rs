@@ -1,4 +1,4 @@
-//! The states of a receiver and of its buffers, and their transitions (`docs/protocol.md §10.2`).
+//! The states of a receiver and of its buffers, and their transitions (`docs/protocol §10.2`).
 
 /// The phases of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::{Sender, SenderPhase};
 use crate::rate::Sample;
 use crate::time::Instant;
 
-/// The breaker opens after this, or eight round trips (`docs/protocol.md §7.5`).
+/// The breaker opens after this, or eight round trips (`docs/protocol §7.5`).
 const BREAKER: Duration = Duration::from_secs(2);
 
 /// An open breaker lets one packet through in this time.

@@ -1,4 +1,4 @@
-//! Address validation of a receiver by coins (`docs/protocol.md §2.3`). The sender skips each
+//! Address validation of a receiver by coins (`docs/protocol §2.3`). The sender skips each
 //! not-yet-sent packet with probability 1/2, as if the path had lost it. A correct RESEND then
 //! proves that the receiver gets the packets.
 

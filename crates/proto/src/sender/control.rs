@@ -47,7 +47,7 @@ impl Sender {
                 if let (0, Some(longest)) = (self.stats.data_packets_sent, longest)
                     && self.rate.on_first_answer(longest)
                 {
-                    // As if the handshake had taken as long (`docs/protocol.md §6.7`).
+                    // As if the handshake had taken as long (`docs/protocol §6.7`).
                     self.strict_bursts = false;
                     self.pacer = Gate::new(false);
                 }

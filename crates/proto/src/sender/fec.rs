@@ -1,4 +1,4 @@
-//! FEC at the sender: how many repair packets, of which buffers, and when (`docs/protocol.md
+//! FEC at the sender: how many repair packets, of which buffers, and when (`docs/protocol
 //! §6.10`).
 //!
 //! They are sent in the sender's one order, behind the last packet of their buffer, and count as

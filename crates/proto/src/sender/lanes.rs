@@ -1,5 +1,5 @@
 //! The role of a sender among lanes: the main connection's rate law decides for all
-//! (`docs/protocol.md §6.11`).
+//! (`docs/protocol §6.11`).
 
 use std::time::Duration;
 

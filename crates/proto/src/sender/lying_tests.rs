@@ -1,4 +1,4 @@
-//! A receiver that invents reports gains nothing (`docs/protocol.md §6.3`).
+//! A receiver that invents reports gains nothing (`docs/protocol §6.3`).
 
 use std::collections::VecDeque;
 

@@ -1,9 +1,9 @@
 //! The data sender: sends granted and requested packets, lowest buffer first, in bursts (RFC 998
 //! §5.2).
 //!
-//! It keeps one order (`docs/protocol.md §6.4`): buffers begin strictly by number, and resends go
+//! It keeps one order (`docs/protocol §6.4`): buffers begin strictly by number, and resends go
 //! before any packet at a higher position. The receiver's early gap detection depends on that. The
-//! state machine is drawn in `docs/protocol.md §10.1`.
+//! state machine is drawn in `docs/protocol §10.1`.
 
 mod blocked;
 mod circuit_breaker;
@@ -294,7 +294,7 @@ impl Sender {
         }
     }
 
-    /// The dally, by the receiver's last reported control timer (`docs/protocol.md §7.3`).
+    /// The dally, by the receiver's last reported control timer (`docs/protocol §7.3`).
     fn dally(&self) -> Duration {
         let profile = &self.negotiated.profile;
         let (least, most) = profile.dally;

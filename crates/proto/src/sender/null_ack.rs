@@ -1,5 +1,5 @@
 //! NULL-ACK: acknowledgements without data, END, changed burst values, and that nothing is left to
-//! send (`docs/protocol.md §6.4, §7.1`).
+//! send (`docs/protocol §6.4, §7.1`).
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const WORTH_PACKETS: u64 = 8;
 const SLIGHT_CHANGE_PART: u64 = 32;
 /// A control message is answered with a NULL-ACK if no data would carry the answer this soon.
 const ACK_DELAY: Duration = Duration::from_millis(2);
-/// How often a verdict is acknowledged, at least and at most (`docs/protocol.md §7.3`).
+/// How often a verdict is acknowledged, at least and at most (`docs/protocol §7.3`).
 const LEAVE_TIMES: (u8, u8) = (3, 16);
 /// These repetitions are closer than others by this factor: the program ends when they have left.
 const LEAVE_PART: u32 = 4;
@@ -103,7 +103,7 @@ fn per_packet(burst: Burst) -> u64 {
     burst.interval.as_nanos() as u64 / u64::from(burst.packets.max(1))
 }
 
-/// END, repeated until it is acknowledged (`docs/protocol.md §7.1`).
+/// END, repeated until it is acknowledged (`docs/protocol §7.1`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EndOfTransfer {
     end: Option<End>,

@@ -82,7 +82,7 @@ impl OutgoingBuffer {
         (1..128).contains(&generation.wrapping_sub(self.generation))
     }
 
-    /// A renewed GO restarts the buffer with another packet size (`docs/protocol.md §6.5`). False
+    /// A renewed GO restarts the buffer with another packet size (`docs/protocol §6.5`). False
     /// if that is not worth it: the new packets are larger, and the buffer has begun in the smaller
     /// ones, which the receiver still accepts if they are of the generation before.
     pub(crate) fn renew(&mut self, geometry: Geometry, generation: u8) -> bool {

@@ -1,4 +1,4 @@
-//! Path MTU discovery at the sender (`docs/protocol.md §6.5`): it sends probes, announces the size
+//! Path MTU discovery at the sender (`docs/protocol §6.5`): it sends probes, announces the size
 //! to the receiver, and lets buffers granted with larger packets wait for a new GO.
 
 use super::Sender;

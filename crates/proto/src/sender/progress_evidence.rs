@@ -1,4 +1,4 @@
-//! Evidence that a sender's data arrive, for the stall watchdog (`docs/protocol.md §7.6`).
+//! Evidence that a sender's data arrive, for the stall watchdog (`docs/protocol §7.6`).
 
 use std::time::Duration;
 

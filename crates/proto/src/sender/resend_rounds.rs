@@ -1,4 +1,4 @@
-//! Evidence of progress in RESENDs, on a wire without REPORTs (`docs/protocol.md §7.6`). A receiver
+//! Evidence of progress in RESENDs, on a wire without REPORTs (`docs/protocol §7.6`). A receiver
 //! requests all missing packets in each round, so a smaller round shows that packets arrived.
 
 use crate::wire::packet::IndexRange;

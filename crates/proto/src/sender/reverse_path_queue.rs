@@ -1,5 +1,5 @@
 //! The queueing delay of the reverse path, which NULL-ACK reports so that the receiver sends fewer
-//! control packets (`docs/protocol.md §6.3`).
+//! control packets (`docs/protocol §6.3`).
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const MIN_QUEUE_PART: u32 = 8;
 /// up to this part of the step, and the forward path became longer too. A queue grows packet by
 /// packet.
 const STEP_PART: u32 = 8;
-/// A longer step cannot be distinguished from the queue of a burst of HAVE (`docs/protocol.md
+/// A longer step cannot be distinguished from the queue of a burst of HAVE (`docs/protocol
 /// §8.7`).
 const LONGEST_STEP: Duration = Duration::from_secs(1);
 /// Least time between two steps.

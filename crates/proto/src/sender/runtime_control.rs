@@ -1,4 +1,4 @@
-//! Settings that the client changes while it sends (`docs/protocol.md §6.9`): the rate law, its
+//! Settings that the client changes while it sends (`docs/protocol §6.9`): the rate law, its
 //! ceiling, and a pause.
 
 use super::{Sender, SenderPhase};

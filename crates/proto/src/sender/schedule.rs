@@ -1,6 +1,6 @@
 //! The schedule: what a sender may send, and which packet leaves next.
 //!
-//! The order is that of `docs/protocol.md §6.4`: buffers begin strictly by number, and resends go
+//! The order is that of `docs/protocol §6.4`: buffers begin strictly by number, and resends go
 //! before any packet at a higher position. Every packet of data, repair packets included, is an
 //! [`OutgoingPacket`] from [`Schedule::next`].
 
@@ -185,7 +185,7 @@ impl Schedule {
         std::mem::take(&mut self.outgoing)
     }
 
-    // ---- address validation (docs/protocol.md §2.3)
+    // ---- address validation (docs/protocol §2.3)
 
     /// Starts the coin test; or ends it (`None`), and queues the packets that it skipped.
     pub(super) fn set_coin_test(&mut self, coin_test: Option<CoinTest>) {

@@ -1,5 +1,5 @@
 //! Skipped packet numbers, which expose a receiver that reports packets it never got
-//! (`docs/protocol.md §6.3`, RFC 9000 §21.4).
+//! (`docs/protocol §6.3`, RFC 9000 §21.4).
 
 use crate::entropy::Entropy;
 

@@ -1,4 +1,4 @@
-//! The states of a sender and of its buffers, and their transitions (`docs/protocol.md §10.1`).
+//! The states of a sender and of its buffers, and their transitions (`docs/protocol §10.1`).
 
 #[cfg(test)]
 use super::outgoing_buffer::OutgoingBuffer;

@@ -2,7 +2,7 @@
 //! snapshots.
 //!
 //! A table is made by driving the real machines; a change of behaviour shows as a changed line.
-//! The drawings are in `docs/protocol.md §10`.
+//! The drawings are in `docs/protocol §10`.
 
 mod handshake;
 mod receiver;

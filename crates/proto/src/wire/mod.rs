@@ -5,7 +5,7 @@ pub mod ranges;
 pub mod rfc998;
 pub mod sealed;
 
-/// The two wires (`docs/protocol.md §2, §3`).
+/// The two wires (`docs/protocol §2, §3`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
     /// Version 2: RFC 998 to the byte. Plaintext.
@@ -14,7 +14,7 @@ pub enum Wire {
     Sealed,
 }
 
-/// Bytes of a DATA datagram that are not data (`docs/protocol.md §3.1`; RFC 998 §8).
+/// Bytes of a DATA datagram that are not data (`docs/protocol §3.1`; RFC 998 §8).
 pub fn data_overhead(wire: Wire) -> u32 {
     match wire {
         Wire::Rfc998 => rfc998::DATA_HEADER_BYTES as u32,

@@ -16,7 +16,7 @@ pub enum Mode {
     Write,
 }
 
-/// The parameters that OPEN proposes and RESPONSE fixes (RFC 998 §8; `docs/protocol.md §3.2`).
+/// The parameters that OPEN proposes and RESPONSE fixes (RFC 998 §8; `docs/protocol §3.2`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// Connection unique ID, chosen by the active end, unchanged in RESPONSE.
@@ -64,7 +64,7 @@ pub struct DataHeader {
 }
 
 /// The header of a REPAIR packet; its symbol stays where it arrived (`sealed`;
-/// `docs/protocol.md §6.10`).
+/// `docs/protocol §6.10`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairHeader {
     /// Order of sending within the connection.
@@ -79,18 +79,18 @@ pub struct RepairHeader {
     pub image_bytes: u32,
 }
 
-/// The sender's END: no buffer after `buffers` exists (`docs/protocol.md §7.1`).
+/// The sender's END: no buffer after `buffers` exists (`docs/protocol §7.1`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
     /// How many buffers the transfer has; its last one has this number.
     pub buffers: u64,
     /// File bytes in the transfer.
     pub bytes: u64,
-    /// The transfer's digest (`docs/protocol.md §8.3`).
+    /// The transfer's digest (`docs/protocol §8.3`).
     pub digest: [u8; 32],
 }
 
-/// The receiver's verdict in DONE (`docs/protocol.md §7.2`).
+/// The receiver's verdict in DONE (`docs/protocol §7.2`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// Stored, flushed, and its digest is the sender's.
@@ -104,13 +104,13 @@ pub struct Verdict {
     pub reason: String,
 }
 
-/// Separates the number of files that a receiver left out from their names (`docs/protocol.md
+/// Separates the number of files that a receiver left out from their names (`docs/protocol
 /// §8.6`).
 pub const LEFT_OUT: &str = " left out: ";
 
 impl Verdict {
     /// How many files were left out although all was verified, and the whole text about it
-    /// (`docs/protocol.md §8.6`).
+    /// (`docs/protocol §8.6`).
     pub fn left_out(&self) -> Option<(u64, &str)> {
         let (count, _) = self.reason.split_once(LEFT_OUT).filter(|_| self.verified)?;
         let digits = count.bytes().all(|byte| byte.is_ascii_digit());
@@ -128,19 +128,19 @@ pub struct NullAck {
     /// The burst values now in force.
     pub burst: Burst,
     /// The sender has nothing to send now. Of the buffers up to this one it has sent, before this
-    /// packet, all that messages up to `ack` ask for (`sealed`; `docs/protocol.md §6.4`).
+    /// packet, all that messages up to `ack` ask for (`sealed`; `docs/protocol §6.4`).
     pub sent_through: Option<BufferNumber>,
     /// The end of the transfer, repeated until the receiver acknowledges it (`sealed`).
     pub end: Option<End>,
     /// The largest DATA packets that reach the receiver, in data bytes; 0: not set (`sealed`;
-    /// `docs/protocol.md §6.5`).
+    /// `docs/protocol §6.5`).
     pub packet_bytes: u16,
     /// What limits the transfer so far, by the sender's client; 0: not set (`sealed`;
-    /// `docs/protocol.md §8.6`).
+    /// `docs/protocol §8.6`).
     pub limit: u8,
-    /// The queueing delay of the reverse path, in milliseconds (`sealed`; `docs/protocol.md §6.3`).
+    /// The queueing delay of the reverse path, in milliseconds (`sealed`; `docs/protocol §6.3`).
     pub back_millis: u16,
-    /// The sender's client pauses: no data come until this is cleared (`sealed`; `docs/protocol.md
+    /// The sender's client pauses: no data come until this is cleared (`sealed`; `docs/protocol
     /// §6.9`).
     pub paused: bool,
 }
@@ -172,7 +172,7 @@ pub struct Accepted {
 }
 
 /// The receiver's rate limit for the sender (`sealed`), in each of its CONTROL packets
-/// (`docs/protocol.md §6.9`).
+/// (`docs/protocol §6.9`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RateLimit {
     /// Not set.
@@ -219,7 +219,7 @@ pub enum Message {
 }
 
 /// HAVE: a part of the list of data that the receiver has already, sent before the first GO
-/// (`docs/protocol.md §8.7`).
+/// (`docs/protocol §8.7`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Have {
     /// At most [`MAX_HAVE`](crate::limits::MAX_HAVE) bytes, for the clients.
@@ -228,7 +228,7 @@ pub struct Have {
     pub last: bool,
 }
 
-/// Feedback outside the FIFO: unreliable, the newest wins (`docs/protocol.md §6.3`).
+/// Feedback outside the FIFO: unreliable, the newest wins (`docs/protocol §6.3`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// When the report was made, by the receiver's clock, in microseconds since the connection
@@ -246,7 +246,7 @@ pub struct Report {
     pub marked: u64,
     /// Packets found missing so far; a packet that is lost twice counts twice.
     pub missing: u64,
-    /// The largest datagram that arrived lately, in bytes (`docs/protocol.md §6.3`).
+    /// The largest datagram that arrived lately, in bytes (`docs/protocol §6.3`).
     pub largest: u16,
 }
 
@@ -254,9 +254,9 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keepalive {
     /// The sender of this packet wants a KEEPALIVE back: it has received nothing for a while, or
-    /// probes whether a datagram of this size arrives (`sealed`; `docs/protocol.md §6.5, §7.4`).
+    /// probes whether a datagram of this size arrives (`sealed`; `docs/protocol §6.5, §7.4`).
     pub answer_wanted: bool,
-    /// The passive end asks for another lane (`sealed`; `docs/protocol.md §4.11`).
+    /// The passive end asks for another lane (`sealed`; `docs/protocol §4.11`).
     pub lane_wanted: bool,
     /// Bytes of the datagram that this one answers; 0: it answers none (`sealed`).
     pub answers: u16,

@@ -1,6 +1,6 @@
 //! Arbitrary bytes as what is asked of a server and as lines of its answers: none may panic,
 //! nothing that parses leads out of the root, and what parses is encoded to what parses to the same
-//! again (`docs/protocol.md §8.8`).
+//! again (`docs/protocol §8.8`).
 
 use netblt_proto::content::check_name;
 

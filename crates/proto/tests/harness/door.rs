@@ -1,6 +1,6 @@
 //! One door and several true callers, on a path that belongs to somebody who has not their keys:
 //! he drops, delays, doubles and mangles what he likes, and says anything he has seen or made up
-//! from any address (`docs/protocol.md §4.6`).
+//! from any address (`docs/protocol §4.6`).
 //!
 //! Nobody may be drawn into sending more to an address than came from there before a connection is
 //! open; an opening makes one end, however often it is said; no caller is driven away; and when the
@@ -26,7 +26,7 @@ const MAX_EVENTS: usize = 400;
 /// Datagrams in flight, and datagrams remembered to be said again.
 const BAG: usize = 256;
 /// All that happens lasts less than any timer which ends an opening that hears nothing but hints
-/// (`docs/protocol.md §4.1`), with time for one more OPEN.
+/// (`docs/protocol §4.1`), with time for one more OPEN.
 const CHAOS: Duration = Duration::from_secs(2);
 /// One way, once the path has healed.
 const DELAY: Duration = Duration::from_millis(20);

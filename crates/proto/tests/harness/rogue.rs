@@ -1,5 +1,5 @@
 //! One real endpoint against a peer that holds the secret and means harm, or is broken: everything
-//! it says authenticates, and nothing of it need make sense (`docs/protocol.md §3`).
+//! it says authenticates, and nothing of it need make sense (`docs/protocol §3`).
 //!
 //! Whatever it does, the endpoint must not panic, lose a buffer, say a thing twice, spin, or wait
 //! for ever when the peer has gone silent.

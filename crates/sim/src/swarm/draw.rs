@@ -133,7 +133,7 @@ fn repair(seed: u64, wire: Wire) -> FecPolicy {
 }
 
 /// Whether a calling receiver may be one that cannot return the number in a RESPONSE
-/// (`docs/protocol.md §2.3`). It proves its address by what it asks for again, whenever the data
+/// (`docs/protocol §2.3`). It proves its address by what it asks for again, whenever the data
 /// timer of a buffer expires, so that long buffers and round trips take very long to begin.
 fn is_stranger(sketch: &Sketch) -> bool {
     // It gets smaller buffers, and no more of them.

@@ -120,7 +120,7 @@ fn agreed_time(sketch: &Sketch) -> Duration {
 }
 
 /// How long a receiver waits, on `rfc998`, for the rest of its first buffer: when the last packet
-/// of a short one was lost, it does not know that it was the last (`docs/protocol.md §6.4`).
+/// of a short one was lost, it does not know that it was the last (`docs/protocol §6.4`).
 fn first_data_timer(sketch: &Sketch) -> Duration {
     if sketch.wire == Wire::Sealed {
         return Duration::ZERO;

@@ -1,5 +1,5 @@
 //! Commits files one by one: each gets its name when it is whole, verified and flushed. Incomplete
-//! ones are kept for the next transfer (`docs/protocol.md §8.7`).
+//! ones are kept for the next transfer (`docs/protocol §8.7`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -1,5 +1,5 @@
 //! Finished files: those that are in the digest and in their place are forgotten, so that a million
-//! of them take no more memory than their names (`docs/protocol.md §8.5`).
+//! of them take no more memory than their names (`docs/protocol §8.5`).
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! Symbolic and hard links of a tree: they are made beside the temporaries, and named like files
-//! (`docs/protocol.md §8.2`). Nothing is ever written through a link.
+//! (`docs/protocol §8.2`). Nothing is ever written through a link.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;

@@ -7,7 +7,7 @@
 //!
 //! A journal is trusted as far as this user's own program wrote it in this directory, and for a
 //! file as long as that is unchanged: the same inode, length and times. All else is read again, and
-//! counts if its hashes are the same (`docs/protocol.md §8.7`).
+//! counts if its hashes are the same (`docs/protocol §8.7`).
 
 pub(crate) mod record;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A receiver over several lanes (`docs/protocol.md §4.11, §8.10`): empty buffers go to where the
+//! A receiver over several lanes (`docs/protocol §4.11, §8.10`): empty buffers go to where the
 //! fewest are, and images from any lane to the one disk, by their places.
 
 use std::ops::ControlFlow;

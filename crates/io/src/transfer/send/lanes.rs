@@ -1,4 +1,4 @@
-//! A sender over several lanes (`docs/protocol.md §4.11, §8.10`): the lane that was first granted a
+//! A sender over several lanes (`docs/protocol §4.11, §8.10`): the lane that was first granted a
 //! buffer gets the next image. The buffers of a lost lane go over the others.
 
 use std::collections::VecDeque;

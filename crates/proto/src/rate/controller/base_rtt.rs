@@ -21,7 +21,7 @@ const MOST_NOISE: u32 = 16;
 const GRAIN: u32 = 64;
 /// Packets over which the mean excess is averaged.
 const MEAN_PACKETS: f64 = 128.0;
-/// Reports of a round trip and a half: a receiver sends eight in one (`docs/protocol.md §6.3`), and
+/// Reports of a round trip and a half: a receiver sends eight in one (`docs/protocol §6.3`), and
 /// finds a packet missing a quarter of one after it was due.
 const REPORTS: usize = 12;
 /// The mean excess of round trips that vary by chance is up to so many times their mean step: 1.5

@@ -31,7 +31,7 @@ pub(super) struct CongestionEvents {
     /// Bytes that were sent when the last event was answered.
     recovery_ends: Option<u64>,
     /// Bytes sent up to the highest packet that each of the last reports named. A receiver counts
-    /// a packet as missing a quarter of a round trip after a higher one came (`docs/protocol.md
+    /// a packet as missing a quarter of a round trip after a higher one came (`docs/protocol
     /// §6.3`), which is two reports later, so what a report finds missing was sent before the
     /// highest packet of the report two before it.
     reached: [u64; 3],

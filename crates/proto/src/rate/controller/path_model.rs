@@ -494,7 +494,7 @@ impl PathModel {
     }
 
     /// A window, and what arrives until the next report: an eighth of the window, or what is sent
-    /// in a millisecond, if that is more (`docs/protocol.md §6.3`). In bytes of IP packets.
+    /// in a millisecond, if that is more (`docs/protocol §6.3`). In bytes of IP packets.
     pub(super) fn flight_bytes(&self) -> u64 {
         let window = self.window_bytes();
         let gap = self.window_rate().bytes_in(LEAST_REPORT_GAP);

@@ -192,7 +192,7 @@ impl Stops {
     }
 }
 
-/// The receiver of one flow, which reports as `docs/protocol.md §6.3` says.
+/// The receiver of one flow, which reports as `docs/protocol §6.3` says.
 #[derive(Debug, Default)]
 struct Receiver {
     coming: BinaryHeap<Reverse<(Instant, u64, bool)>>,

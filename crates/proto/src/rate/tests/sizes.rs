@@ -1,4 +1,4 @@
-//! Packets become larger, or smaller, while a transfer is under way (docs/protocol.md §6.5): what
+//! Packets become larger, or smaller, while a transfer is under way (docs/protocol §6.5): what
 //! a law believes of the path stays.
 
 use super::controller::tolerant;

@@ -1,7 +1,7 @@
 //! The checksum of RFC 998 (§5.1, §8): ones-complement sum of 16-bit words, inverted.
 //!
 //! Every DATA packet of the `rfc998` wire passes through here twice, so it sums eight bytes at a
-//! time. An odd byte at the end is padded with zero (`docs/protocol.md §2.1`).
+//! time. An odd byte at the end is padded with zero (`docs/protocol §2.1`).
 
 /// The value for a checksum field that lies outside `bytes`, or that is zero within them.
 pub(super) fn checksum(bytes: &[u8]) -> u16 {

@@ -1,4 +1,4 @@
-//! The `rfc998` wire: the packets of RFC 998 §8, to the byte (`docs/protocol.md §2`).
+//! The `rfc998` wire: the packets of RFC 998 §8, to the byte (`docs/protocol §2`).
 //!
 //! Encoding appends to a caller's vector and cannot fail: what is too large for its field is cut to
 //! the largest value the field has. Parsing never panics, and makes a packet of nothing but bytes
@@ -25,7 +25,7 @@ use layout::{
 pub use control::ControlWriter998;
 pub(crate) use control::packets_per_resend;
 
-/// The version byte (`docs/protocol.md §2.1`).
+/// The version byte (`docs/protocol §2.1`).
 pub const VERSION: u8 = 2;
 /// Bytes of the header that every packet has.
 pub const HEADER_BYTES: usize = size_of::<CommonHeader>();

@@ -1,4 +1,4 @@
-//! The bodies of NULL-ACK, QUIT, ABORT and KEEPALIVE (`docs/protocol.md §3.3`).
+//! The bodies of NULL-ACK, QUIT, ABORT and KEEPALIVE (`docs/protocol §3.3`).
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ const ANSWER_WANTED: u8 = 1;
 /// KEEPALIVE's flag: another lane is wanted.
 const LANE_WANTED: u8 = 2;
 
-/// The token of a CHALLENGE, which ANSWER returns (`docs/protocol.md §3.3`).
+/// The token of a CHALLENGE, which ANSWER returns (`docs/protocol §3.3`).
 pub type Token = [u8; 8];
 
-/// Appends the body of a NULL-ACK (`docs/protocol.md §3.3`). Its number belongs to the header; a
+/// Appends the body of a NULL-ACK (`docs/protocol §3.3`). Its number belongs to the header; a
 /// burst of no packets is written as one of one.
 pub fn encode_null_ack(null_ack: &NullAck, out: &mut Vec<u8>) {
     let drained = if null_ack.sent_through.is_some() { DRAINED } else { 0 };
@@ -42,7 +42,7 @@ pub fn encode_null_ack(null_ack: &NullAck, out: &mut Vec<u8>) {
     }
 }
 
-/// The body of a NULL-ACK whose header has `number` (`docs/protocol.md §3.3`).
+/// The body of a NULL-ACK whose header has `number` (`docs/protocol §3.3`).
 pub fn parse_null_ack(number: PacketNumber, body: &[u8]) -> Result<NullAck, ParseError> {
     let mut reader = Reader::new(body);
     let ack = ControlSeq(reader.u32()?);
@@ -76,17 +76,17 @@ pub fn parse_null_ack(number: PacketNumber, body: &[u8]) -> Result<NullAck, Pars
 }
 
 /// Appends the body of a QUIT or ABORT, its reason cut to [`MAX_REASON`] bytes
-/// (`docs/protocol.md §3.3`).
+/// (`docs/protocol §3.3`).
 pub fn encode_reason(reason: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(cut(reason, MAX_REASON).as_bytes());
 }
 
-/// The body of a QUIT or ABORT: its reason (`docs/protocol.md §3.3`).
+/// The body of a QUIT or ABORT: its reason (`docs/protocol §3.3`).
 pub fn parse_reason(body: &[u8]) -> Result<String, ParseError> {
     Reader::new(body).text(MAX_REASON, "reason").map(str::to_owned)
 }
 
-/// Appends the body of a KEEPALIVE (`docs/protocol.md §3.3`).
+/// Appends the body of a KEEPALIVE (`docs/protocol §3.3`).
 pub fn encode_keepalive(keepalive: Keepalive, out: &mut Vec<u8>) {
     let answer = if keepalive.answer_wanted { ANSWER_WANTED } else { 0 };
     let flags = answer | if keepalive.lane_wanted { LANE_WANTED } else { 0 };
@@ -95,12 +95,12 @@ pub fn encode_keepalive(keepalive: Keepalive, out: &mut Vec<u8>) {
     out.resize(out.len() + usize::from(keepalive.padding), 0);
 }
 
-/// Appends the body of a CHALLENGE or ANSWER (`docs/protocol.md §3.3`).
+/// Appends the body of a CHALLENGE or ANSWER (`docs/protocol §3.3`).
 pub fn encode_token(token: &Token, out: &mut Vec<u8>) {
     out.extend_from_slice(token);
 }
 
-/// The body of a CHALLENGE or ANSWER (`docs/protocol.md §3.3`).
+/// The body of a CHALLENGE or ANSWER (`docs/protocol §3.3`).
 pub fn parse_token(body: &[u8]) -> Result<Token, ParseError> {
     let mut reader = Reader::new(body);
     let token = reader.array()?;
@@ -108,7 +108,7 @@ pub fn parse_token(body: &[u8]) -> Result<Token, ParseError> {
     Ok(token)
 }
 
-/// The body of a KEEPALIVE (`docs/protocol.md §3.3`).
+/// The body of a KEEPALIVE (`docs/protocol §3.3`).
 pub fn parse_keepalive(body: &[u8]) -> Result<Keepalive, ParseError> {
     let mut reader = Reader::new(body);
     let [flags, _] = reader.array()?;

@@ -1,4 +1,4 @@
-//! The body of CONTROL: the data receiver's messages and report (`docs/protocol.md §3.3`).
+//! The body of CONTROL: the data receiver's messages and report (`docs/protocol §3.3`).
 
 use std::time::Duration;
 
@@ -35,12 +35,12 @@ const VERIFIED: u8 = 1;
 /// HAVE's item flag.
 const LAST: u8 = 1;
 
-/// The content of a CONTROL packet (`docs/protocol.md §3.3`).
+/// The content of a CONTROL packet (`docs/protocol §3.3`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ControlBody {
-    /// The receiver has the sender's END (`docs/protocol.md §7.1`).
+    /// The receiver has the sender's END (`docs/protocol §7.1`).
     pub end_received: bool,
-    /// The sender's rate limit (`docs/protocol.md §6.9`).
+    /// The sender's rate limit (`docs/protocol §6.9`).
     pub rate_limit: RateLimit,
     /// Messages of the FIFO in this packet, in the order they were written.
     pub messages: Vec<(ControlSeq, Message)>,
@@ -49,7 +49,7 @@ pub struct ControlBody {
 }
 
 /// Appends the body of a CONTROL packet, item by item, to what a `Vec` holds already
-/// (`docs/protocol.md §3.3`). An item that does not fit is left out whole.
+/// (`docs/protocol §3.3`). An item that does not fit is left out whole.
 ///
 /// Counts, packet sizes and texts beyond their bounds are cut to them; of a RESEND's ranges the
 /// first [`MAX_RANGES`] are written, and it should have one. Zero stands for no offer in OK.
@@ -209,7 +209,7 @@ fn parse_rate_limit(bytes: [u8; 3]) -> Result<RateLimit, ParseError> {
     }
 }
 
-/// The body of a CONTROL packet (`docs/protocol.md §3.3`). Takes memory in proportion to it.
+/// The body of a CONTROL packet (`docs/protocol §3.3`). Takes memory in proportion to it.
 pub fn parse_control(body: &[u8]) -> Result<ControlBody, ParseError> {
     let mut reader = Reader::new(body);
     let [flags, limit @ ..] = reader.array::<4>()?;

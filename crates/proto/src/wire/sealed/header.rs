@@ -1,4 +1,4 @@
-//! The clear headers of packets after the handshake (`docs/protocol.md §3.1`).
+//! The clear headers of packets after the handshake (`docs/protocol §3.1`).
 //!
 //! Read from every datagram before authentication: without allocation, and checked for validity
 //! only.
@@ -10,7 +10,7 @@ use super::{DATA_HEADER_BYTES, HEADER_BYTES, ParseError, VERSION};
 use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use crate::wire::packet::{DataHeader, RepairHeader};
 
-/// Packet types: 0 to 11 are RFC 998's (`docs/protocol.md §3.1`).
+/// Packet types: 0 to 11 are RFC 998's (`docs/protocol §3.1`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum PacketType {
@@ -57,7 +57,7 @@ pub enum PacketType {
 }
 
 impl PacketType {
-    /// The type that `byte` stands for, if any (`docs/protocol.md §3.1`).
+    /// The type that `byte` stands for, if any (`docs/protocol §3.1`).
     pub const fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
             0 => Self::Open,
@@ -84,18 +84,18 @@ impl PacketType {
         })
     }
 
-    /// DATA or LDATA (`docs/protocol.md §3.1`).
+    /// DATA or LDATA (`docs/protocol §3.1`).
     pub const fn is_data(self) -> bool {
         matches!(self, Self::Data | Self::Ldata)
     }
 
     /// A packet of some buffer, DATA, LDATA or REPAIR: these have the longer header
-    /// (`docs/protocol.md §3.1`).
+    /// (`docs/protocol §3.1`).
     pub const fn is_of_buffer(self) -> bool {
         matches!(self, Self::Data | Self::Ldata | Self::Repair)
     }
 
-    /// A packet under no transport keys, which has no packet number (`docs/protocol.md §3.2`).
+    /// A packet under no transport keys, which has no packet number (`docs/protocol §3.2`).
     pub const fn is_handshake(self) -> bool {
         matches!(
             self,
@@ -110,7 +110,7 @@ impl PacketType {
     }
 }
 
-/// The header of every packet after the handshake (`docs/protocol.md §3.1`).
+/// The header of every packet after the handshake (`docs/protocol §3.1`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The type of the packet; never one of the handshake's.
@@ -158,7 +158,7 @@ const _: () = assert!(size_of::<Clear>() == HEADER_BYTES);
 const _: () = assert!(size_of::<DataClear>() == DATA_HEADER_BYTES);
 const _: () = assert!(size_of::<RepairClear>() == DATA_HEADER_BYTES);
 
-/// The type of a datagram of this version, whatever else is in it (`docs/protocol.md §3.1`).
+/// The type of a datagram of this version, whatever else is in it (`docs/protocol §3.1`).
 pub fn kind_of(bytes: &[u8]) -> Option<PacketType> {
     match bytes {
         [_, _, VERSION, kind, ..] => PacketType::from_byte(*kind),
@@ -168,7 +168,7 @@ pub fn kind_of(bytes: &[u8]) -> Option<PacketType> {
 
 /// The connection id that a datagram of this version is addressed to: the one that the end it goes
 /// to has chosen. `None` for an OPEN, which knows none yet, for WHO and KEY, and for anything else
-/// that is not of this version. Nothing is proven by it (`docs/protocol.md §3.1, §3.2`).
+/// that is not of this version. Nothing is proven by it (`docs/protocol §3.1, §3.2`).
 pub fn destination(bytes: &[u8]) -> Option<u32> {
     kind_of(bytes)
         .filter(|kind| !matches!(kind, PacketType::Open | PacketType::Who | PacketType::Key))?;
@@ -177,14 +177,14 @@ pub fn destination(bytes: &[u8]) -> Option<u32> {
 }
 
 /// Parses the 16 clear bytes that begin a packet after the handshake; the rest is not read.
-/// Handshake packets are [`ParseError::Kind`] (`docs/protocol.md §3.1`).
+/// Handshake packets are [`ParseError::Kind`] (`docs/protocol §3.1`).
 pub fn parse_header(bytes: &[u8]) -> Result<Header, ParseError> {
     let (clear, _) = Clear::ref_from_prefix(bytes).map_err(|_| ParseError::Truncated)?;
     clear.header()
 }
 
 /// The 32 clear bytes that begin DATA and LDATA, and the connection id in them; what follows is
-/// not looked at. Other types are [`ParseError::Kind`] (`docs/protocol.md §3.1`).
+/// not looked at. Other types are [`ParseError::Kind`] (`docs/protocol §3.1`).
 pub fn parse_data_header(bytes: &[u8]) -> Result<(u32, DataHeader), ParseError> {
     let Header { kind, generation, connection, number } = parse_header(bytes)?;
     if !kind.is_data() {
@@ -209,7 +209,7 @@ pub fn parse_data_header(bytes: &[u8]) -> Result<(u32, DataHeader), ParseError> 
 }
 
 /// The 32 clear bytes that begin REPAIR, and the connection id in them; what follows is not looked
-/// at. Other types are [`ParseError::Kind`] (`docs/protocol.md §3.1`).
+/// at. Other types are [`ParseError::Kind`] (`docs/protocol §3.1`).
 pub fn parse_repair_header(bytes: &[u8]) -> Result<(u32, RepairHeader), ParseError> {
     let Header { kind, generation, connection, number } = parse_header(bytes)?;
     if kind != PacketType::Repair {
@@ -224,7 +224,7 @@ pub fn parse_repair_header(bytes: &[u8]) -> Result<(u32, RepairHeader), ParseErr
     Ok((connection, RepairHeader { number, buffer, index, generation, image_bytes }))
 }
 
-/// The clear header of REPAIR (`docs/protocol.md §3.1`).
+/// The clear header of REPAIR (`docs/protocol §3.1`).
 pub fn encode_repair_header(connection: u32, header: &RepairHeader) -> [u8; DATA_HEADER_BYTES] {
     let RepairHeader { number, buffer, index, generation, image_bytes } = *header;
     zerocopy::transmute!(RepairClear {
@@ -235,14 +235,14 @@ pub fn encode_repair_header(connection: u32, header: &RepairHeader) -> [u8; DATA
     })
 }
 
-/// The clear header of a packet after the handshake (`docs/protocol.md §3.1`). A generation is
+/// The clear header of a packet after the handshake (`docs/protocol §3.1`). A generation is
 /// written only where there is one.
 pub fn encode_header(header: &Header) -> [u8; HEADER_BYTES] {
     zerocopy::transmute!(Clear::new(header))
 }
 
 /// The clear header of DATA, or of LDATA if it is the last of its buffer
-/// (`docs/protocol.md §3.1`). `last_buffer` is not said on this wire.
+/// (`docs/protocol §3.1`). `last_buffer` is not said on this wire.
 pub fn encode_data_header(connection: u32, header: &DataHeader) -> [u8; DATA_HEADER_BYTES] {
     let kind = if header.last_of_buffer { PacketType::Ldata } else { PacketType::Data };
     let DataHeader { generation, law, number, .. } = *header;
@@ -255,7 +255,7 @@ pub fn encode_data_header(connection: u32, header: &DataHeader) -> [u8; DATA_HEA
 }
 
 /// Whether a packet begins with exactly what [`encode_data_header`] makes of `header`; asked of
-/// almost every packet that comes, so without making it (`docs/protocol.md §3.1`).
+/// almost every packet that comes, so without making it (`docs/protocol §3.1`).
 pub fn is_data_header(bytes: &[u8], connection: u32, header: &DataHeader) -> bool {
     let Ok((data, _)) = DataClear::ref_from_prefix(bytes) else { return false };
     let kind = if header.last_of_buffer { PacketType::Ldata } else { PacketType::Data };

@@ -1,4 +1,4 @@
-//! The `sealed` wire (version 12) byte by byte, without its cryptography (`docs/protocol.md §3`).
+//! The `sealed` wire (version 12) byte by byte, without its cryptography (`docs/protocol §3`).
 //!
 //! What is read and written here is plaintext: [`crate::crypto`] seals bodies, opens them, and
 //! makes MACs and Noise messages. Clear headers are read before authentication, so they cost no
@@ -39,31 +39,31 @@ pub(crate) use reader::Reader;
 
 pub use crate::crypto::TAG_BYTES;
 
-/// The version byte of this wire (`docs/protocol.md §3.1`).
+/// The version byte of this wire (`docs/protocol §3.1`).
 pub const VERSION: u8 = 12;
 
-/// Bytes of clear header before every body (`docs/protocol.md §3.1`).
+/// Bytes of clear header before every body (`docs/protocol §3.1`).
 pub const HEADER_BYTES: usize = 16;
 
 /// Bytes of clear header before the data of DATA and LDATA, and the symbol of REPAIR
-/// (`docs/protocol.md §3.1`).
+/// (`docs/protocol §3.1`).
 pub const DATA_HEADER_BYTES: usize = 32;
 
-/// Bytes of a KEEPALIVE without padding (`docs/protocol.md §3.3`).
+/// Bytes of a KEEPALIVE without padding (`docs/protocol §3.3`).
 pub const KEEPALIVE_BYTES: usize = HEADER_BYTES + 4 + TAG_BYTES;
 
-/// Bytes of every whole OPEN, so that nothing it draws is larger (`docs/protocol.md §3.2`).
+/// Bytes of every whole OPEN, so that nothing it draws is larger (`docs/protocol §3.2`).
 pub const OPEN_BYTES: usize = 1200;
 
 /// Bytes of an OPEN without most of its padding, for paths that take no more; nothing it draws is
-/// larger either (`docs/protocol.md §3.2`).
+/// larger either (`docs/protocol §3.2`).
 pub const SHORT_OPEN_BYTES: usize = 564;
 
-/// Bytes of a short OPEN by a static key, whose Noise message is longer (`docs/protocol.md §3.2,
+/// Bytes of a short OPEN by a static key, whose Noise message is longer (`docs/protocol §3.2,
 /// §4.8`).
 pub const SHORT_KEY_OPEN_BYTES: usize = SHORT_OPEN_BYTES + 56;
 
-/// Why bytes are not a packet; it is dropped and counted (`docs/protocol.md §3.1`).
+/// Why bytes are not a packet; it is dropped and counted (`docs/protocol §3.1`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ParseError {
     /// Shorter than its layout.

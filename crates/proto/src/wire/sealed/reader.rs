@@ -2,7 +2,7 @@
 
 use super::ParseError;
 
-/// The bytes not read yet; numbers are in network byte order (`docs/protocol.md §3`).
+/// The bytes not read yet; numbers are in network byte order (`docs/protocol §3`).
 pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

@@ -12,7 +12,7 @@ use serde_json::Value;
 const MAX_LINE: u64 = 1 << 16;
 /// Bin width for datagrams of data, in seconds.
 const CELL: f64 = 0.001;
-/// DATA and LDATA (`docs/protocol.md §3.1`).
+/// DATA and LDATA (`docs/protocol §3.1`).
 const DATA: [u64; 2] = [6, 7];
 /// Cause of waiting: all buffers of the receiver are full.
 pub(super) const RECEIVER_DISK: &str = "receiver_disk";

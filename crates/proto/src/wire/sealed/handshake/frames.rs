@@ -1,4 +1,4 @@
-//! The clear frames of OPEN, RESPONSE, COOKIE, REFUSED and UNKNOWN (`docs/protocol.md §3.2`).
+//! The clear frames of OPEN, RESPONSE, COOKIE, REFUSED and UNKNOWN (`docs/protocol §3.2`).
 //!
 //! Any sender can make them: no value in a frame may be used before its MAC or its Noise message
 //! has been verified, over the bytes that the frame covers.
@@ -28,21 +28,21 @@ const ID_AT: usize = 4;
 /// Id field of a REFUSED that holds only for now, in place of the passive end's id.
 const FOR_NOW: u32 = 1;
 
-/// Bytes of an UNKNOWN (`docs/protocol.md §3.2`): fewer than any packet that may draw it has.
+/// Bytes of an UNKNOWN (`docs/protocol §3.2`): fewer than any packet that may draw it has.
 pub const UNKNOWN_BYTES: usize = 4 + HEADER_BYTES;
 
 /// Where COOKIE's MAC begins.
 const COOKIE_MAC_AT: usize = HEADER_BYTES + COOKIE_BYTES;
 
-/// Values of byte 0 of OPEN: how its sender authenticates (`docs/protocol.md §3.2`).
+/// Values of byte 0 of OPEN: how its sender authenticates (`docs/protocol §3.2`).
 const BY_SECRET: u8 = 0;
 const BY_KEY: u8 = 1;
 
-/// Longest Noise message in OPEN, in bytes (`docs/protocol.md §3.2`), and the bytes by which a key
+/// Longest Noise message in OPEN, in bytes (`docs/protocol §3.2`), and the bytes by which a key
 /// id shortens it. A RESPONSE with one of that length is still shorter than an OPEN.
 pub const MAX_NOISE_BYTES: usize = OPEN_MAC_AT - OPEN_NOISE_AT;
 
-/// OPEN: proposes a connection (`docs/protocol.md §3.2`).
+/// OPEN: proposes a connection (`docs/protocol §3.2`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenFrame<'a> {
     /// Connection id chosen by the active end, not 0.
@@ -58,13 +58,13 @@ pub struct OpenFrame<'a> {
     /// The MAC, over [`Self::covered_before`] and [`Self::covered_after`].
     pub mac: [u8; MAC_BYTES],
     /// The clear header: what the MAC covers before the cookie, and the end of the prologue
-    /// (`docs/protocol.md §4.1`).
+    /// (`docs/protocol §4.1`).
     pub covered_before: &'a [u8],
     /// The bytes that the MAC covers after the cookie.
     pub covered_after: &'a [u8],
 }
 
-/// RESPONSE: accepts a connection (`docs/protocol.md §3.2`).
+/// RESPONSE: accepts a connection (`docs/protocol §3.2`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseFrame<'a> {
     /// The active end's connection id.
@@ -77,7 +77,7 @@ pub struct ResponseFrame<'a> {
     pub noise: &'a [u8],
 }
 
-/// COOKIE: requests another OPEN with this cookie (`docs/protocol.md §3.2`).
+/// COOKIE: requests another OPEN with this cookie (`docs/protocol §3.2`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CookieFrame<'a> {
     /// The active end's connection id.
@@ -92,7 +92,7 @@ pub struct CookieFrame<'a> {
     pub covered: &'a [u8],
 }
 
-/// REFUSED: there will be no connection (`docs/protocol.md §3.2`).
+/// REFUSED: there will be no connection (`docs/protocol §3.2`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusedFrame<'a> {
     /// The active end's connection id.
@@ -162,12 +162,12 @@ impl ClearFields {
 }
 
 /// Bytes 0 to 15 of the OPEN of an end that holds a ticket's secret, which are also the end of the
-/// prologue (`docs/protocol.md §3.2, §4.1`).
+/// prologue (`docs/protocol §3.2, §4.1`).
 pub fn open_clear(connection: u32, uid: u32) -> [u8; HEADER_BYTES] {
     ClearFields::encode(PacketType::Open, 0, connection, uid)
 }
 
-/// Bytes 0 to 15 of the OPEN of an end with a static key (`docs/protocol.md §3.2, §4.8`).
+/// Bytes 0 to 15 of the OPEN of an end with a static key (`docs/protocol §3.2, §4.8`).
 pub fn key_open_clear(connection: u32, uid: u32) -> [u8; HEADER_BYTES] {
     let mut clear = open_clear(connection, uid);
     clear[0] = BY_KEY;
@@ -175,13 +175,13 @@ pub fn key_open_clear(connection: u32, uid: u32) -> [u8; HEADER_BYTES] {
 }
 
 /// Bytes 0 to 15 of RESPONSE, with which the payload of its Noise message begins again; `to` is the
-/// active end's id and `connection` the passive end's (`docs/protocol.md §3.2`).
+/// active end's id and `connection` the passive end's (`docs/protocol §3.2`).
 pub fn response_clear(to: u32, connection: u32, uid: u32) -> [u8; HEADER_BYTES] {
     ClearFields::encode(PacketType::Response, to, connection, uid)
 }
 
 /// An OPEN without a cookie; `mac` makes the MAC over the parts it is given, in their order
-/// (`docs/protocol.md §3.2`). With a `key` its clear bytes are [`key_open_clear`]'s. Of `noise`
+/// (`docs/protocol §3.2`). With a `key` its clear bytes are [`key_open_clear`]'s. Of `noise`
 /// only [`MAX_NOISE_BYTES`], less those of the key id, have room.
 pub fn build_open(
     clear: &[u8; HEADER_BYTES],
@@ -203,7 +203,7 @@ pub fn build_open(
     open
 }
 
-/// The short form of a built OPEN: the same without padding (`docs/protocol.md §3.2`). `None` if
+/// The short form of a built OPEN: the same without padding (`docs/protocol §3.2`). `None` if
 /// its content is too long for that.
 pub fn shorten_open(open: &[u8]) -> Option<Vec<u8>> {
     let (most, mac) = open.split_at_checked(OPEN_MAC_AT)?;
@@ -232,7 +232,7 @@ const fn short_bytes(means: u8) -> usize {
     if means == BY_KEY { SHORT_KEY_OPEN_BYTES } else { SHORT_OPEN_BYTES }
 }
 
-/// Puts a cookie into a built OPEN, whose MAC does not cover it (`docs/protocol.md §3.2`); answers
+/// Puts a cookie into a built OPEN, whose MAC does not cover it (`docs/protocol §3.2`); answers
 /// whether another one, or none, stood there.
 pub fn set_cookie(open: &mut [u8], cookie: &[u8; COOKIE_BYTES]) -> bool {
     let Some(place) = open.get_mut(HEADER_BYTES..COOKIE_END) else { return false };
@@ -242,19 +242,19 @@ pub fn set_cookie(open: &mut [u8], cookie: &[u8; COOKIE_BYTES]) -> bool {
 }
 
 /// The MAC of a built OPEN, which the MACs of COOKIE and REFUSED take in
-/// (`docs/protocol.md §3.2`).
+/// (`docs/protocol §3.2`).
 pub fn open_mac(open: &[u8]) -> &[u8] {
     open.get(OPEN_MAC_AT..).unwrap_or_default()
 }
 
-/// An OPEN of this version (`docs/protocol.md §3.2`).
+/// An OPEN of this version (`docs/protocol §3.2`).
 pub fn parse_open(bytes: &[u8]) -> Result<OpenFrame<'_>, ParseError> {
     let clear = ClearFields::parse(bytes, PacketType::Open)?;
     let (key, noise) = open_noise(bytes, clear.means)?;
     open_frame(bytes, clear, key, noise)
 }
 
-/// An OPEN of any version, to refuse it with this version (`docs/protocol.md §4.2`). Ids and UID
+/// An OPEN of any version, to refuse it with this version (`docs/protocol §4.2`). Ids and UID
 /// are read where this version has them; a Noise message elsewhere is empty. RFC 998's OPEN has
 /// another length and is none.
 pub fn parse_open_of_any_version(bytes: &[u8]) -> Result<OpenFrame<'_>, ParseError> {
@@ -298,14 +298,14 @@ fn open_noise(bytes: &[u8], means: u8) -> Result<(Option<KeyId>, &[u8]), ParseEr
     Ok((key, reader.bytes(len)?))
 }
 
-/// A RESPONSE (`docs/protocol.md §3.2`). Of `noise` only [`MAX_NOISE_BYTES`] are sent.
+/// A RESPONSE (`docs/protocol §3.2`). Of `noise` only [`MAX_NOISE_BYTES`] are sent.
 pub fn build_response(clear: &[u8; HEADER_BYTES], noise: &[u8]) -> Vec<u8> {
     let mut response = clear.to_vec();
     put_bytes(&mut response, noise, MAX_NOISE_BYTES);
     response
 }
 
-/// A RESPONSE (`docs/protocol.md §3.2`).
+/// A RESPONSE (`docs/protocol §3.2`).
 pub fn parse_response(bytes: &[u8]) -> Result<ResponseFrame<'_>, ParseError> {
     let clear = ClearFields::parse(bytes, PacketType::Response)?;
     let mut reader = Reader::new(bytes);
@@ -321,7 +321,7 @@ pub fn parse_response(bytes: &[u8]) -> Result<ResponseFrame<'_>, ParseError> {
 }
 
 /// A COOKIE for the OPEN with this id and UID; `mac` makes the MAC over the bytes it is given and
-/// that OPEN's MAC (`docs/protocol.md §3.2`).
+/// that OPEN's MAC (`docs/protocol §3.2`).
 pub fn build_cookie(
     to: u32,
     uid: u32,
@@ -335,7 +335,7 @@ pub fn build_cookie(
     packet
 }
 
-/// A COOKIE (`docs/protocol.md §3.2`).
+/// A COOKIE (`docs/protocol §3.2`).
 pub fn parse_cookie(bytes: &[u8]) -> Result<CookieFrame<'_>, ParseError> {
     let clear = ClearFields::parse(bytes, PacketType::Cookie)?;
     let mut reader = Reader::new(bytes);
@@ -348,7 +348,7 @@ pub fn parse_cookie(bytes: &[u8]) -> Result<CookieFrame<'_>, ParseError> {
 
 /// A REFUSED for the OPEN with this id and UID, its reason cut to [`MAX_REASON`] bytes; `mac` makes
 /// the MAC over the bytes it is given and that OPEN's MAC, or zeros for a hint
-/// (`docs/protocol.md §3.2`).
+/// (`docs/protocol §3.2`).
 pub fn build_refused(
     to: u32,
     uid: u32,
@@ -363,7 +363,7 @@ pub fn build_refused(
     packet
 }
 
-/// A REFUSED (`docs/protocol.md §3.2`).
+/// A REFUSED (`docs/protocol §3.2`).
 pub fn parse_refused(bytes: &[u8]) -> Result<RefusedFrame<'_>, ParseError> {
     let clear = ClearFields::parse(bytes, PacketType::Refused)?;
     let mut reader = Reader::new(bytes);
@@ -381,7 +381,7 @@ pub fn parse_refused(bytes: &[u8]) -> Result<RefusedFrame<'_>, ParseError> {
 }
 
 /// An UNKNOWN in answer to a packet under unknown keys: it quotes the packet's connection id and
-/// number. `None` if it would not be shorter than the packet (`docs/protocol.md §3.2`).
+/// number. `None` if it would not be shorter than the packet (`docs/protocol §3.2`).
 pub fn build_unknown(packet: &[u8]) -> Option<[u8; UNKNOWN_BYTES]> {
     let quoted = packet.get(ID_AT..HEADER_BYTES).filter(|_| packet.len() > UNKNOWN_BYTES)?;
     let mut unknown = [0; UNKNOWN_BYTES];
@@ -391,7 +391,7 @@ pub fn build_unknown(packet: &[u8]) -> Option<[u8; UNKNOWN_BYTES]> {
 }
 
 /// An UNKNOWN: the connection id and the number of the packet that it answers
-/// (`docs/protocol.md §3.2`).
+/// (`docs/protocol §3.2`).
 pub fn parse_unknown(bytes: &[u8]) -> Result<(u32, PacketNumber), ParseError> {
     let mut reader = Reader::new(bytes);
     let [_, _, version, kind] = reader.array()?;

@@ -1,4 +1,4 @@
-//! WHO and KEY: a client asks a server for its public key (`docs/protocol.md §3.2, §4.9`).
+//! WHO and KEY: a client asks a server for its public key (`docs/protocol §3.2, §4.9`).
 //!
 //! Neither is authenticated: a user compares the key's fingerprint, or trusts the first key seen
 //! (RFC 7435). The server keeps no state, and its answer is shorter than the question.
@@ -9,9 +9,9 @@ use crate::wire::sealed::{PacketType, ParseError, Reader, VERSION};
 /// Matches the answer to its question.
 pub type Nonce = [u8; 12];
 
-/// Bytes of WHO (`docs/protocol.md §3.2`).
+/// Bytes of WHO (`docs/protocol §3.2`).
 pub const WHO_BYTES: usize = 64;
-/// Bytes of KEY (`docs/protocol.md §3.2`).
+/// Bytes of KEY (`docs/protocol §3.2`).
 pub const KEY_PACKET_BYTES: usize = 16 + KEY_BYTES;
 
 /// WHO: asks for the public key. `nonce` is fresh for every question.

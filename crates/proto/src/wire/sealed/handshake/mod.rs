@@ -1,4 +1,4 @@
-//! The payload of the Noise messages: the parameters (`docs/protocol.md §3.2`). The clear frames
+//! The payload of the Noise messages: the parameters (`docs/protocol §3.2`). The clear frames
 //! around them are in [`frames`], WHO and KEY in [`key_query`]. BRANCH has the payload too.
 
 pub(super) mod frames;
@@ -20,7 +20,7 @@ const DEATH_TIMER_MILLIS: [u32; 2] =
 /// The transfer size if it is not known.
 const UNKNOWN: u64 = u64::MAX;
 
-/// The payload of both handshake messages (`docs/protocol.md §3.2`).
+/// The payload of both handshake messages (`docs/protocol §3.2`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandshakePayload {
     /// Everything that both wires negotiate. The UID is in the clear frame, and `checksum` is
@@ -32,7 +32,7 @@ pub struct HandshakePayload {
     pub table_bytes: u32,
 }
 
-/// Appends the parameters (`docs/protocol.md §3.2`).
+/// Appends the parameters (`docs/protocol §3.2`).
 ///
 /// Values beyond their bounds are clamped, except the buffer size: a wrong one cannot be replaced,
 /// and the peer refuses it. The client string ends before a NUL.
@@ -63,7 +63,7 @@ pub fn encode_offer(offer: &HandshakePayload, out: &mut Vec<u8>) {
     out.extend_from_slice(client.as_bytes());
 }
 
-/// Parses the parameters of the frame with this `uid` (`docs/protocol.md §3.2`). Cipher bits are
+/// Parses the parameters of the frame with this `uid` (`docs/protocol §3.2`). Cipher bits are
 /// not checked here: future ciphers may use more of them.
 pub fn parse_offer(uid: u32, payload: &[u8]) -> Result<HandshakePayload, ParseError> {
     let mut reader = Reader::new(payload);
@@ -109,7 +109,7 @@ pub fn parse_offer(uid: u32, payload: &[u8]) -> Result<HandshakePayload, ParseEr
     Ok(HandshakePayload { parameters, ciphers, table_bytes })
 }
 
-/// A connection that branches from another (`docs/protocol.md §4.10`).
+/// A connection that branches from another (`docs/protocol §4.10`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
     /// Its number among those of its parent connection.
@@ -118,13 +118,13 @@ pub struct Branch {
     pub offer: HandshakePayload,
 }
 
-/// Appends the body of a BRANCH (`docs/protocol.md §3.3`).
+/// Appends the body of a BRANCH (`docs/protocol §3.3`).
 pub fn encode_branch(branch: &Branch, out: &mut Vec<u8>) {
     out.extend_from_slice(&branch.number.to_be_bytes());
     encode_offer(&branch.offer, out);
 }
 
-/// The body of a BRANCH (`docs/protocol.md §3.3`).
+/// The body of a BRANCH (`docs/protocol §3.3`).
 pub fn parse_branch(body: &[u8]) -> Result<Branch, ParseError> {
     let mut reader = Reader::new(body);
     let number = reader.u64()?;
