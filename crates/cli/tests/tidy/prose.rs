@@ -1,5 +1,5 @@
-//! How the pages for users read: README is short, sentences are short, and every link leads to a
-//! page. Tables, headings and blocks of code are no sentences.
+//! How README, the guides and the specification read: README is short, sentences are short, and
+//! every link leads to a page. Tables, headings and blocks of code are no sentences.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,14 +30,16 @@ struct Block {
     text: String,
 }
 
-/// README, the index and the guides, with their paths from the root.
+/// README, the index, the guides and the specification, with their paths from the root.
 fn pages() -> Vec<(PathBuf, String)> {
     let mut paths = vec![PathBuf::from("README.md"), PathBuf::from("docs/README.md")];
-    let guides = fs::read_dir(root().join("docs/guide")).expect("the guides").flatten();
-    let guides = guides.map(|entry| Path::new("docs/guide").join(entry.file_name()));
-    paths.extend(guides.filter(|path| path.extension().is_some_and(|end| end == "md")));
+    for place in ["docs/guide", "docs/protocol"] {
+        let pages = fs::read_dir(root().join(place)).expect(place).flatten();
+        let pages = pages.map(|entry| Path::new(place).join(entry.file_name()));
+        paths.extend(pages.filter(|path| path.extension().is_some_and(|end| end == "md")));
+    }
     paths.sort();
-    assert!(paths.len() > 10, "the guides are elsewhere");
+    assert!(paths.len() > 15, "the pages are elsewhere");
     let read = |path: PathBuf| {
         let text = fs::read_to_string(root().join(&path)).expect("a page");
         (path, text)
