@@ -1,5 +1,5 @@
-//! How README, the guides and the specification read: README is short, sentences are short, and
-//! every link leads to a page. Tables, headings and blocks of code are no sentences.
+//! How the pages read: README is short, sentences are short, and every link leads to a page.
+//! Tables, headings and blocks of code are no sentences.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,6 +17,9 @@ const LONG_SHARE: f64 = 0.02;
 /// Columns of a line of text; a table's row cannot be wrapped.
 const PAGE_COLUMNS: usize = 110;
 
+/// Pages outside of `docs/guide` that are read like the guides.
+const PAGES: &[&str] = &["CHANGELOG.md", "README.md", "docs/README.md"];
+
 /// A sentence, and the line in which it begins.
 struct Sentence {
     line: usize,
@@ -30,14 +33,12 @@ struct Block {
     text: String,
 }
 
-/// README, the index, the guides and the specification, with their paths from the root.
+/// The pages that are measured, with their paths from the root.
 fn pages() -> Vec<(PathBuf, String)> {
-    let mut paths = vec![PathBuf::from("README.md"), PathBuf::from("docs/README.md")];
-    for place in ["docs/guide", "docs/protocol"] {
-        let pages = fs::read_dir(root().join(place)).expect(place).flatten();
-        let pages = pages.map(|entry| Path::new(place).join(entry.file_name()));
-        paths.extend(pages.filter(|path| path.extension().is_some_and(|end| end == "md")));
-    }
+    let mut paths: Vec<PathBuf> = PAGES.iter().map(PathBuf::from).collect();
+    let guides = fs::read_dir(root().join("docs/guide")).expect("the guides").flatten();
+    let guides = guides.map(|entry| Path::new("docs/guide").join(entry.file_name()));
+    paths.extend(guides.filter(|path| path.extension().is_some_and(|end| end == "md")));
     paths.sort();
     assert!(paths.len() > 15, "the pages are elsewhere");
     let read = |path: PathBuf| {
