@@ -364,7 +364,8 @@ pub(crate) const DIRECTORY_MODE: u32 = 0o755;
 const OTHERS_WRITE: u32 = 0o022;
 
 /// Refuses a directory in which another user could replace a file: from such a run this user would
-/// start programs, read lists and follow links of that other user's choice (SECURITY.md).
+/// start programs, read lists and follow links of that other user's choice
+/// (`docs/reference/threat-model.md`).
 pub(crate) fn refuse_others(directory: &Path) -> Result<(), Error> {
     let about = match fs::symlink_metadata(directory) {
         Ok(about) => about,
