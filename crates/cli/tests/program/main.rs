@@ -26,6 +26,7 @@ mod fleet_dask;
 mod fleet_slurm;
 mod full;
 mod impairments;
+mod json_schema;
 mod keygen;
 mod killed;
 mod lanes;
