@@ -18,7 +18,34 @@ const LONG_SHARE: f64 = 0.02;
 const PAGE_COLUMNS: usize = 110;
 
 /// Pages outside of `docs/guide` that are read like the guides.
-const PAGES: &[&str] = &["CHANGELOG.md", "README.md", "docs/README.md"];
+const PAGES: &[&str] = &[
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "SECURITY.md",
+    "docs/README.md",
+    "docs/glossary.md",
+    "docs/reference/exit-codes.md",
+    "docs/reference/json.md",
+    "docs/reference/library.md",
+    "docs/reference/metrics.md",
+    "docs/reference/threat-model.md",
+    "docs/reference/trace.md",
+    "docs/results/README.md",
+    "docs/results/core.md",
+    "docs/results/emulator.md",
+    "docs/results/faults.md",
+    "docs/results/fleets.md",
+    "docs/results/hardening.md",
+    "docs/results/speed.md",
+    "docs/results/tool.md",
+    "fuzz/README.md",
+    "python/README.md",
+];
+/// Pages whose tables name tests.
+const PAGES_OF_TESTS: [&str; 3] =
+    ["docs/reference/threat-model.md", "docs/results/faults.md", "docs/results/hardening.md"];
 
 /// A sentence, and the line in which it begins.
 struct Sentence {
@@ -274,6 +301,58 @@ fn every_message_that_is_explained_exists() {
     let offenders: Vec<String> = missing.map(|message| format!("{path}: {message}")).collect();
     none("no source has this message", &offenders);
     assert!(cited.len() > 20, "only {} messages were found", cited.len());
+}
+
+/// A page that names a test names one that exists.
+#[test]
+fn every_test_that_a_page_names_exists() {
+    let mut sources: String = super::sources().into_iter().map(|(_, text)| text).collect();
+    for file in fs::read_dir(root().join("python/tests")).expect("Python's tests").flatten() {
+        sources += &fs::read_to_string(file.path()).unwrap_or_default();
+    }
+    let is_name = |span: &&str| {
+        span.matches('_').count() > 2
+            && span.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    };
+    let names = sources.split("fn ").chain(sources.split("def "));
+    let names: BTreeSet<&str> = names.filter_map(|rest| Some(rest.split_once('(')?.0)).collect();
+    let is_missing = |name: &&str| !names.contains(name);
+    let mut offenders = Vec::new();
+    let mut seen = 0;
+    for page in PAGES_OF_TESTS {
+        let text = fs::read_to_string(root().join(page)).expect(page);
+        let cited: Vec<&str> = text.split('`').skip(1).step_by(2).filter(is_name).collect();
+        seen += cited.len();
+        let missing = cited.into_iter().filter(is_missing);
+        offenders.extend(missing.map(|name| format!("{page}: {name}")));
+    }
+    none("no test has this name", &offenders);
+    assert!(seen > 150, "only {seen} names were found: the pages are written another way");
+}
+
+/// The reference of traces has every event, field and word that a trace may have.
+#[test]
+fn every_field_of_a_trace_is_in_its_reference() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).expect(path);
+    let page = read("docs/reference/trace.md");
+    let json = read("crates/proto/src/trace/json.rs");
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    for start in [".word(\"", ".number(\"", ".maybe(\"", "=> \""] {
+        names.extend(json.split(start).skip(1).filter_map(|rest| rest.split('"').next()));
+    }
+    let file = read("crates/io/src/net/trace_file.rs");
+    // What stands before `":` is a name.
+    let mut pieces = file.split("\":").peekable();
+    while let (Some(piece), Some(_)) = (pieces.next(), pieces.peek()) {
+        names.extend(piece.rsplit('"').next());
+    }
+    let is_name =
+        |name: &&&str| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    let names: Vec<&str> = names.iter().filter(is_name).copied().collect();
+    let missing = names.iter().filter(|name| !page.contains(&format!("`{name}`")));
+    let offenders: Vec<String> = missing.map(|name| (*name).to_owned()).collect();
+    none("docs/reference/trace.md lacks", &offenders);
+    assert!(names.len() > 80, "only {} names were found", names.len());
 }
 
 #[test]
