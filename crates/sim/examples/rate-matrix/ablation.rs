@@ -69,5 +69,6 @@ const ABOUT: &str = "
 The rows, their cells and bounds are those of [the rate laws in company](rate-matrix.md). A line
 leaves one part out of every sender of ours. It holds how many cells are within their bounds, and
 the mean of each measure over the cells of the row. The parts are those of
-[rate control](../design/rate-control.md).
+[rate control](../design/rate-control.md). Time is virtual: the figures are the same on every
+machine.
 ";

@@ -87,6 +87,7 @@ unless a row says otherwise, and each host takes up to 1 ms, at random, to see w
 const SOURCE: &str = "With one seed and two
 policies that takes a quarter of an hour on two processors; `--quick` takes a minute and a half.
 The rows stand in `crates/sim/examples/rate-matrix/rows`; this page is not edited by hand.
+Time is virtual: the figures are the same on every machine.
 ";
 const LEGEND: &str = "\
 A path is written as Mbit/s and milliseconds of round trip; the queue in bandwidth-delay products
