@@ -173,8 +173,8 @@ fn is_crate_root(stem: &str) -> bool {
 /// The pages, with their paths from the root.
 fn pages() -> Vec<(String, String)> {
     let mut places = vec![root(), root().join("python"), root().join("fuzz")];
-    for place in ["docs", "docs/guide", "docs/reference", "docs/decisions", "docs/results"] {
-        places.push(root().join(place));
+    for place in ["guide", "protocol", "reference", "design", "decisions", "results"] {
+        places.push(root().join("docs").join(place));
     }
     places.push(root().join("docs"));
     let files = places.iter().flat_map(|place| fs::read_dir(place).expect("a place of pages"));

@@ -17,7 +17,7 @@ const LONG_SHARE: f64 = 0.02;
 /// Columns of a line of text; a table's row cannot be wrapped.
 const PAGE_COLUMNS: usize = 110;
 
-/// Pages outside of `docs/guide` that are read like the guides.
+/// Pages outside of the guides and the specification.
 const PAGES: &[&str] = &[
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -63,9 +63,11 @@ struct Block {
 /// The pages that are measured, with their paths from the root.
 fn pages() -> Vec<(PathBuf, String)> {
     let mut paths: Vec<PathBuf> = PAGES.iter().map(PathBuf::from).collect();
-    let guides = fs::read_dir(root().join("docs/guide")).expect("the guides").flatten();
-    let guides = guides.map(|entry| Path::new("docs/guide").join(entry.file_name()));
-    paths.extend(guides.filter(|path| path.extension().is_some_and(|end| end == "md")));
+    for place in ["docs/guide", "docs/protocol"] {
+        let pages = fs::read_dir(root().join(place)).expect(place).flatten();
+        let pages = pages.map(|entry| Path::new(place).join(entry.file_name()));
+        paths.extend(pages.filter(|path| path.extension().is_some_and(|end| end == "md")));
+    }
     paths.sort();
     assert!(paths.len() > 15, "the pages are elsewhere");
     let read = |path: PathBuf| {
