@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use super::{none, root};
+use super::{PROTOCOL, none, root};
 
 /// Words of README, as `wc -w` counts them: it is a landing page.
 const README_WORDS: usize = 900;
@@ -18,7 +18,7 @@ const LONG_SHARE: f64 = 0.02;
 const PAGE_COLUMNS: usize = 110;
 
 /// Folders whose pages are all measured.
-const FOLDERS: [&str; 3] = ["docs/guide", "docs/protocol", DECISIONS];
+const FOLDERS: [&str; 3] = ["docs/guide", PROTOCOL, DECISIONS];
 const DECISIONS: &str = "docs/decisions";
 /// Pages outside of these folders.
 const PAGES: &[&str] = &[
@@ -47,7 +47,7 @@ const PAGES: &[&str] = &[
     "fuzz/README.md",
     "python/README.md",
 ];
-/// Pages that name tests, besides the decisions.
+/// Pages that name tests, besides the decisions and the specification's test vectors.
 const PAGES_OF_TESTS: [&str; 3] =
     ["docs/reference/threat-model.md", "docs/results/faults.md", "docs/results/hardening.md"];
 
@@ -326,7 +326,8 @@ fn every_test_that_a_page_names_exists() {
     let mut offenders = Vec::new();
     let mut seen = 0;
     let names_tests = |path: &Path| {
-        path.starts_with(DECISIONS) || PAGES_OF_TESTS.iter().any(|page| path == Path::new(page))
+        [DECISIONS, PROTOCOL].iter().any(|folder| path.starts_with(folder))
+            || PAGES_OF_TESTS.iter().any(|page| path == Path::new(page))
     };
     for (path, text) in pages().into_iter().filter(|(path, _)| names_tests(path)) {
         let page = path.display();
