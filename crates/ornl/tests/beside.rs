@@ -50,7 +50,7 @@ fn pairings() -> Vec<Meeting> {
 }
 
 #[test]
-fn two_of_which_one_is_at_a_disadvantage_are_as_the_page_tells() {
+fn pairs_with_one_at_a_disadvantage_agree_with_the_page() {
     let all = pairings();
     let pairs: Vec<Pairing> = all.iter().map(|(_, pairing, _)| *pairing).collect();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

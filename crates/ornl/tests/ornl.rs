@@ -16,7 +16,7 @@ fn find(table: &Table, entry: Entry) -> &Compared {
 }
 
 #[test]
-fn rates_are_those_of_the_review_and_each_fault_shows() {
+fn rates_agree_with_the_review_and_each_fault_shows() {
     let tables = tables(THREADS);
     let mut rows = 0;
     for compared in tables.iter().flat_map(|table| &table.rows) {
@@ -35,7 +35,7 @@ fn rates_are_those_of_the_review_and_each_fault_shows() {
     friendly_on_average(&beside[..2]);
     assert_eq!(beside.len(), 10);
     for shares in neighbours.iter().flat_map(|row| &row.shares) {
-        // Who has how much is told and not judged; that little is left unused is.
+        // The shares are reported and not judged. That little is left unused is judged.
         assert_eq!(shares.problem, None, "{shares:?}");
         assert!((43_000_000..47_000_000).contains(&(shares.own + shares.beside)), "{shares:?}");
     }

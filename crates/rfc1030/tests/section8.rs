@@ -53,13 +53,13 @@ fn every_figure_of_the_section_holds() {
         assert_eq!(of(fixed(4, 220, staggered)).crashes().len(), SEEDS.count());
     }
 
-    // Those that were told nothing come within a few points of the one that was told 5/55.
+    // Senders without settings come within a few points of the one that was set to 5/55.
     went_well(of(Experiment::Adaptive(Wire::Sealed)), 870);
     went_well(of(Experiment::Adaptive(Wire::Rfc998)), 870);
 }
 
 #[test]
-fn senders_that_are_told_nothing_break_it_with_no_seed() {
+fn senders_without_settings_break_it_with_no_seed() {
     for (wire, least) in LEAST {
         for seed in 101..=120 {
             let of_best = of_best(wire, seed).0;
@@ -90,7 +90,7 @@ fn two_lucky_trains_of_many_are_not_believed() {
 /// much too much was believed, and filled the buffer while the queue was taken for lateness: of
 /// 19,400 bytes 40 ms are 5,500, and what the correction left of the rest was as much again.
 #[test]
-fn what_a_long_path_carried_by_chance_does_not_fill_its_buffer() {
+fn a_chance_delivery_rate_on_a_long_path_does_not_fill_its_buffer() {
     for seed in [236, 392] {
         let (of_best, waited) = of_best(Wire::Sealed, seed);
         assert!(of_best >= 870 && waited < 15_000, "{seed}: {of_best}, {waited}");
@@ -99,7 +99,7 @@ fn what_a_long_path_carried_by_chance_does_not_fill_its_buffer() {
 
 /// So many seeds as `NETBLT_WIDEBAND_SEEDS` says: those of the tests above were found so.
 #[test]
-fn senders_that_are_told_nothing_break_it_with_none_of_many_seeds() {
+fn senders_without_settings_break_it_with_none_of_many_seeds() {
     let seeds = std::env::var("NETBLT_WIDEBAND_SEEDS").map_or(Ok(20), |text| text.parse());
     let seeds = seeds.expect("a number");
     for (wire, least) in LEAST {

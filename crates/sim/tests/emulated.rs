@@ -47,7 +47,7 @@ fn transfer(protocol: EmulatedProtocol, per_mille: u32, narrow: bool, seed: u64)
 }
 
 #[test]
-fn every_law_brings_everything_over() {
+fn every_law_delivers_all_data() {
     for protocol in EmulatedProtocol::ALL {
         for (per_mille, narrow) in [(0, false), (1, false), (20, true), (50, false)] {
             for seed in 1..=3 {

@@ -71,7 +71,7 @@ fn a_push_takes_two_round_trips_and_a_pull_half_a_one_more() {
 
 /// Lost, alone or with all that repeats them, they cost a round trip and nothing else.
 #[test]
-fn first_words_that_are_lost_are_said_again() {
+fn lost_first_packets_are_repeated() {
     for lost in 1..=3 {
         let mut left = lost;
         let tamper = move |sight: &Sight<'_>| {
@@ -108,7 +108,7 @@ fn data_confirm_an_opening_too() {
 
 /// A verdict whose acknowledgements are lost, all but the last, is acknowledged all the same.
 #[test]
-fn the_last_words_are_said_often_enough() {
+fn the_last_packets_are_repeated_often_enough() {
     let mut seen = 0;
     let tamper = move |sight: &Sight<'_>| {
         let last = sight.from == Side::Active && sight.sender_done;
@@ -124,7 +124,7 @@ fn the_last_words_are_said_often_enough() {
 /// granted, before it knew how short the path is, stays granted; and on a long one it grants the
 /// rest when it knows.
 #[test]
-fn what_first_words_have_granted_is_granted() {
+fn grants_in_the_first_packets_stay_granted_on_a_short_path() {
     for (rtt, socket_bytes) in [(40, 1 << 18), (40, 8 << 20), (10_000, 1 << 18), (10_000, 8 << 20)]
     {
         let rtt = Duration::from_micros(rtt);
@@ -180,7 +180,7 @@ fn buffers_are_granted_to_one_opening_at_a_time() {
 
 /// 64 KiB until the sender knows, ms, and packets sent again, medians of nine: the table of
 /// docs/results/experiments.md, from which nothing strays, for better or worse, by a twentieth of
-/// the time or by more than three packets unless it is told there.
+/// the time or by more than three packets unless the page says so.
 #[test]
 fn sixty_four_kib_over_other_paths() {
     const QUEUES: [u64; 3] = [64_000, 32_000, 16_000];
@@ -192,9 +192,9 @@ fn sixty_four_kib_over_other_paths() {
         (2000, 100, [(487, 0), (596, 21), (854, 47)]),
         (256, 300, [(3220, 1), (3757, 26), (3684, 39)]),
     ];
-    for (kbit, millis, told) in table {
+    for (kbit, millis, expected) in table {
         let rtt = Duration::from_millis(millis);
-        for (queue, (told_known, told_again)) in QUEUES.into_iter().zip(told) {
+        for (queue, (expected_known, expected_again)) in QUEUES.into_iter().zip(expected) {
             let mut seen: Vec<_> = (1..=9)
                 .map(|seed| {
                     let mut setup = Setup { seed, bytes: 65_536, ..world(Role::Sender, true, 0) };
@@ -217,18 +217,18 @@ fn sixty_four_kib_over_other_paths() {
             let what =
                 format!("{kbit} kbit/s, {rtt:?}, queue of {queue}: {known} ms, {again} again");
             println!("{what}");
-            let strays = known.abs_diff(told_known) * 20 > told_known;
-            let strays = strays || again.abs_diff(told_again) > 3;
-            assert!(!strays, "{what}; {told_known} ms and {told_again} are told");
+            let strays = known.abs_diff(expected_known) * 20 > expected_known;
+            let strays = strays || again.abs_diff(expected_again) > 3;
+            assert!(!strays, "{what}; expected {expected_known} ms and {expected_again}");
         }
     }
 }
 
 /// Three OPENs are lost and the fourth is answered, but the death timer of the first would be over
-/// before the other end's first word is here: whoever proves that he is there is waited for as long
-/// once more.
+/// before the first packet of the other end arrives. The opening waits for an end that has proven
+/// itself for one more death timer.
 #[test]
-fn who_answers_late_is_waited_for() {
+fn a_late_answer_prolongs_the_opening_by_one_death_timer() {
     for opens in [Role::Sender, Role::Receiver] {
         let mut setup = world(opens, true, 0);
         (setup.there.delay, setup.back.delay) =

@@ -26,7 +26,7 @@ fn slow_hosts(lanes: u8) -> Lanes {
 }
 
 #[test]
-fn what_fits_one_lane_goes_as_fast_over_four() {
+fn four_lanes_are_as_fast_as_one_where_one_suffices() {
     for pushes in [true, false] {
         let [one, four] = [1, 4].map(|lanes| {
             let outcome = run(Lanes { pushes, ..Lanes::new(lanes, mbit(100), RTT) });
@@ -66,7 +66,7 @@ fn lanes_that_share_a_processor_bring_nothing_and_cost_nothing() {
 }
 
 #[test]
-fn a_lane_that_is_slow_carries_less_and_holds_up_nobody() {
+fn a_slow_lane_carries_less_and_does_not_delay_the_others() {
     let outcome = run(Lanes { slow: Some((0, 1, 4)), ..slow_hosts(4) });
     println!("{outcome:?}");
     let all: u64 = outcome.packets.iter().sum();
@@ -124,7 +124,7 @@ fn all_lanes_may_be_lost_and_the_main_connection_carries_the_rest() {
 
 /// Random worlds; `NETBLT_LANE_SEEDS` for more of them.
 #[test]
-fn whatever_the_world_everything_arrives_once() {
+fn all_data_arrive_once_in_every_random_world() {
     let seeds = std::env::var("NETBLT_LANE_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(40);
     let half = |odd| {
         let mine = (1..=seeds).filter(|seed| seed % 2 == odd);

@@ -1,5 +1,5 @@
-//! Who has the last word never knows whether it was heard: worlds in which that excuses a sender
-//! that does not know of its success, and worlds in which it does not.
+//! The end that sends the last packet never knows whether it arrived. In some worlds that excuses a
+//! sender that does not know of its success, and in others it does not.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use netblt_sim::world::{Tamper, World};
 /// An outage that a round trip makes longer than the death timer; paths too narrow for a verdict
 /// while outages come and go; runs of losses where a word takes four round trips to be said again.
 #[test]
-fn a_last_word_that_a_path_swallowed_is_nobodys_fault() {
+fn a_last_packet_lost_by_the_path_is_no_fault() {
     for seed in [1_002_801, 1_004_014, 1_017_626, 1_021_670, 1_022_061, 1_014_595, 1_025_476] {
         let outcome = swarm::replay(seed, None);
         assert_eq!(outcome.problem(), None, "{seed}\n{outcome}");
@@ -26,7 +26,7 @@ fn a_last_word_that_a_path_swallowed_is_nobodys_fault() {
 /// A receiver that falls silent with its verdict, on a path that is dead for no more than half of
 /// the death timer.
 #[test]
-fn a_last_word_that_was_never_said_is_a_fault() {
+fn a_last_packet_never_sent_is_a_fault() {
     for wire in [Wire::Rfc998, Wire::Sealed] {
         let outcome = World::new(world(wire))
             .tamper(|sight| {

@@ -80,7 +80,7 @@ fn a_receiver_on_a_path_that_became_longer_asks_for_nothing_twice() {
 /// A fifth more is sent than the path takes: most of what is lost is asked for in the last round
 /// trips. It took 94 s for 500 ms, since the way back counted as full for ever.
 #[test]
-fn what_is_lost_on_a_path_that_became_longer_is_asked_for_at_once() {
+fn losses_on_a_path_that_became_longer_are_asked_for_at_once() {
     for after in [300, 500] {
         check("60 Mbit/s", Wire::Sealed, after, (Some(60), 0), (9, ms(12_000)));
     }

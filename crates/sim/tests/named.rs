@@ -203,7 +203,10 @@ fn the_end_is_lost_three_times() {
         drop_first(3, |sight| sight.clear.kind == kind::NULL_ACK && sight.bytes.len() > 100);
     let outcome = World::new(world(Wire::Sealed, MIB)).tamper(tamper).run();
     succeeded(&outcome);
-    assert!((4..=12).contains(&seen.get()), "said until it is heard, not for ever: {outcome}");
+    assert!(
+        (4..=12).contains(&seen.get()),
+        "repeated until it is acknowledged, not for ever: {outcome}"
+    );
 }
 
 #[test]
@@ -265,7 +268,7 @@ fn only_the_way_back_dies_and_heals() {
     let outcome = World::new(setup).run();
     succeeded(&outcome);
     let sent = outcome.paths[Side::Active].entered.bytes;
-    assert!(sent < 40 * MIB, "the breaker stops what nobody reports: {outcome}");
+    assert!(sent < 40 * MIB, "the breaker stops a sender without reports: {outcome}");
 }
 
 #[test]
@@ -340,7 +343,7 @@ fn one_buffer_outstanding_is_enough() {
 }
 
 #[test]
-fn nothing_at_all_can_be_transferred() {
+fn an_empty_transfer_succeeds() {
     for (wire, at_least_one) in [(Wire::Rfc998, true), (Wire::Sealed, true), (Wire::Sealed, false)]
     {
         let mut setup = world(wire, 0);
@@ -414,7 +417,7 @@ fn two_senders_refuse_each_other() {
 }
 
 #[test]
-fn nobody_answers_and_nobody_listens() {
+fn an_open_without_a_listener_ends_with_no_answer() {
     for icmp in [false, true] {
         let mut setup = world(Wire::Sealed, MIB);
         setup.passive.starts_at = Duration::from_secs(500);
@@ -426,7 +429,7 @@ fn nobody_answers_and_nobody_listens() {
 }
 
 #[test]
-fn who_comes_after_the_death_timer_finds_nobody_who_still_calls() {
+fn a_listener_that_starts_after_the_death_timer_finds_no_caller() {
     for wire in BOTH {
         // By the OPEN after that it would be found.
         let late = Duration::from_millis(3500);
@@ -444,20 +447,20 @@ fn who_comes_after_the_death_timer_finds_nobody_who_still_calls() {
 }
 
 #[test]
-fn a_client_gives_up_and_the_other_one_is_told() {
+fn a_client_that_gives_up_sends_quit_to_its_peer() {
     for (wire, side) in BOTH.into_iter().flat_map(|wire| Side::BOTH.map(|side| (wire, side))) {
         let mut setup = world(wire, 16 * MIB);
         setup.quit = Some((side, Duration::from_millis(700)));
         let outcome = World::new(setup).run();
         assert_eq!(outcome.ends[side].closed, Some(CloseReason::Quit), "{outcome}");
-        let told = Some(CloseReason::PeerQuit("the world asked for it".to_owned()));
-        assert_eq!(outcome.ends[side.other()].closed, told, "{outcome}");
+        let expected = Some(CloseReason::PeerQuit("the world asked for it".to_owned()));
+        assert_eq!(outcome.ends[side.other()].closed, expected, "{outcome}");
         assert_eq!(outcome.finding, None);
     }
 }
 
 #[test]
-fn a_crowd_at_the_door_makes_it_ask_for_cookies() {
+fn a_flood_of_opens_makes_the_listener_ask_for_cookies() {
     let mut setup = world(Wire::Sealed, MIB);
     setup.crowd = 15;
     // Late enough that the crowd is there first.
@@ -468,7 +471,7 @@ fn a_crowd_at_the_door_makes_it_ask_for_cookies() {
 }
 
 #[test]
-fn a_replayed_cookie_is_obeyed_once() {
+fn a_replayed_cookie_draws_one_open() {
     let mut setup = world(Wire::Sealed, MIB);
     setup.crowd = 15;
     setup.active.starts_at = Duration::from_millis(200);
@@ -565,7 +568,7 @@ fn alone(mut setup: Setup) -> Setup {
     setup
 }
 
-/// What the active end is told by an end that does not prove itself.
+/// The hint for the active end from an end that does not prove itself.
 fn hint(setup: Setup) -> String {
     let outcome = World::new(alone(setup)).run();
     match outcome.ends[Side::Active].closed.clone() {

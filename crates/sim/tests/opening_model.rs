@@ -1,13 +1,13 @@
-//! Every short story of an opening, told by a bounded adversary: which packets arrive, in which
-//! order, how often, and from where. Not drawn by lot: all of them, breadth first, over the real
-//! machines.
+//! Every short history of an opening that a bounded adversary can make: which packets arrive, in
+//! which order, how often, and from where. The histories are not random: the search is breadth
+//! first over the real machines and takes all of them.
 //!
-//! He sees and keeps every packet and may deliver any of them, again and again, from its true
-//! address or from one at which nobody is; those that he does not deliver are lost. The caller may
-//! move to another port, and time may pass. After every step it is checked that that address has
-//! at most three times the bytes that came from it and nothing but openings and questions, that
-//! packet numbers go up by one, and that nobody has given up. From every state a network without
-//! him must lead both ends to a connection with each other, where the caller truly is.
+//! The adversary sees and keeps every packet and may deliver any of them, again and again, from its
+//! true address or from an unused one. Packets that it does not deliver are lost. The caller may
+//! move to another port, and time may pass. After every step it is checked that that address has at
+//! most three times the bytes that came from it and nothing but openings and questions, that packet
+//! numbers go up by one, and that neither end has given up. From every state a network without the
+//! adversary must lead both ends to a connection with each other, where the caller truly is.
 //!
 //! `NETBLT_MODEL_STATES` bounds how many states are looked at.
 
@@ -29,11 +29,11 @@ use netblt_sim::check::{Clear, kind};
 /// Packets of each end that the adversary cares for, and how often he delivers each from where.
 const PACKETS: usize = 6;
 const TIMES: u8 = 2;
-/// Steps of a story.
+/// Steps of a history.
 const STEPS: usize = 12;
 /// How often time passes until something is due.
 const TICKS: u8 = 3;
-/// Within which both ends must find each other once nobody interferes.
+/// Within which both ends must find each other once the adversary has stopped.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// One way without the adversary.
 const DELAY: Duration = Duration::from_millis(20);
@@ -69,7 +69,7 @@ struct Packet {
     bytes: Vec<u8>,
 }
 
-/// A story so far.
+/// A history so far.
 struct World {
     now: Instant,
     ends: [Endpoint; 2],
@@ -145,8 +145,8 @@ impl World {
         world
     }
 
-    /// The story of these steps.
-    fn told(caller_sends: bool, by: By, steps: &[Step]) -> Self {
+    /// The world after these steps.
+    fn after(caller_sends: bool, by: By, steps: &[Step]) -> Self {
         let mut world = Self::new(caller_sends, by);
         for step in steps {
             world.step(*step);
@@ -263,8 +263,8 @@ impl World {
         }
     }
 
-    /// All that its future depends on. What an end prints of itself lacks only which packets it has
-    /// heard.
+    /// All that its future depends on. An end prints its whole state except the packets that it
+    /// has received.
     fn fingerprint(&self) -> [u8; 32] {
         let delivered: Vec<&Step> = self.delivered.keys().collect();
         let text = format!(
@@ -275,19 +275,19 @@ impl World {
     }
 
     /// Without the adversary both ends find each other, where they are.
-    fn must_end_well(mut self, story: &[Step]) {
+    fn must_end_well(mut self, history: &[Step]) {
         let until = self.now + PATIENCE;
         let mut flying: VecDeque<(Instant, usize, usize)> = VecDeque::new();
         let mut seen = [self.sent[CALLER].len(), self.sent[LISTENER].len()];
         loop {
-            let heard = self.ends[LISTENER].peer() == Some(address(CALLER, self.moved));
-            if self.opened.iter().all(Option::is_some) && heard {
+            let found = self.ends[LISTENER].peer() == Some(address(CALLER, self.moved));
+            if self.opened.iter().all(Option::is_some) && found {
                 return;
             }
             let due = self.ends.iter().filter_map(|end| end.next_timeout(self.now)).min();
             let arrival = flying.front().map(|(at, ..)| *at);
-            let next = due.into_iter().chain(arrival).min().expect("somebody waits");
-            assert!(next <= until, "they do not find each other after {story:?}");
+            let next = due.into_iter().chain(arrival).min().expect("an end waits");
+            assert!(next <= until, "they do not find each other after {history:?}");
             self.now = self.now.max(next);
             if arrival.is_some_and(|at| at <= self.now)
                 && let Some((_, from, packet)) = flying.pop_front()
@@ -319,25 +319,25 @@ fn states() -> usize {
     text.and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Looks at so many states; answers how many there were, and how long the longest story was.
+/// Looks at so many states; answers how many there were, and how long the longest history was.
 fn explore(caller_sends: bool, by: By, states: usize) -> (usize, usize) {
     let mut known = HashSet::new();
-    let mut stories = VecDeque::from([Vec::new()]);
+    let mut histories = VecDeque::from([Vec::new()]);
     let mut longest = 0;
-    while let Some(story) = stories.pop_front() {
-        let world = World::told(caller_sends, by, &story);
+    while let Some(history) = histories.pop_front() {
+        let world = World::after(caller_sends, by, &history);
         if !known.insert(world.fingerprint()) {
             continue;
         }
-        longest = longest.max(story.len());
-        if story.len() < STEPS && known.len() + stories.len() < 4 * states {
+        longest = longest.max(history.len());
+        if history.len() < STEPS && known.len() + histories.len() < 4 * states {
             for step in world.steps() {
-                let mut longer = story.clone();
+                let mut longer = history.clone();
                 longer.push(step);
-                stories.push_back(longer);
+                histories.push_back(longer);
             }
         }
-        world.must_end_well(&story);
+        world.must_end_well(&history);
         if known.len() >= states {
             break;
         }
@@ -346,30 +346,30 @@ fn explore(caller_sends: bool, by: By, states: usize) -> (usize, usize) {
 }
 
 #[test]
-fn no_story_of_an_opening_ends_badly() {
+fn no_short_history_of_an_opening_ends_badly() {
     for caller_sends in [true, false] {
         let (seen, longest) = explore(caller_sends, By::Secret, states());
-        println!("{seen} states, stories of up to {longest} steps");
+        println!("{seen} states, histories of up to {longest} steps");
         assert!(seen >= states().min(1000));
     }
 }
 
 /// The same of one by static keys; who opened it is in the end whose key each expects.
 #[test]
-fn no_story_of_an_opening_by_keys_ends_badly() {
+fn no_short_history_of_an_opening_by_keys_ends_badly() {
     for caller_sends in [true, false] {
         let (seen, longest) = explore(caller_sends, By::Keys, states() / 2);
-        println!("{seen} states, stories of up to {longest} steps");
+        println!("{seen} states, histories of up to {longest} steps");
         assert!(seen >= (states() / 2).min(1000));
     }
 }
 
-/// Both ends heard the other's first word from where it is not, and all they asked was lost: each
-/// asked four times and then waited for the other.
+/// Both ends got the other's first packet from a wrong address, and all their challenges were lost:
+/// each sent four and then waited for the other.
 #[test]
 fn ends_that_are_both_in_doubt_find_each_other() {
     let deliver = |from, packet, falsely| Step::Deliver { from, packet, falsely };
-    let story = [
+    let history = [
         deliver(CALLER, 0, false),
         deliver(LISTENER, 0, false),
         deliver(CALLER, 1, true),
@@ -379,6 +379,6 @@ fn ends_that_are_both_in_doubt_find_each_other() {
         Step::Tick,
     ];
     for caller_sends in [true, false] {
-        World::told(caller_sends, By::Secret, &story).must_end_well(&story);
+        World::after(caller_sends, By::Secret, &history).must_end_well(&history);
     }
 }

@@ -110,7 +110,7 @@ fn every_size_is_found_from_the_start() {
     }
 }
 
-/// Less than OPEN has, whoever opens.
+/// Less than OPEN has, with either end as the active one.
 #[test]
 fn an_opening_that_does_not_pass_is_made_shorter() {
     for (mtu, pull) in [(600, false), (1000, true), (1227, false), (1227, true)] {
@@ -149,7 +149,7 @@ fn every_change_midway_is_survived_within_a_second() {
 }
 
 #[test]
-fn a_path_that_narrows_and_loses_is_survived_whoever_opened() {
+fn a_path_that_narrows_and_loses_is_survived_from_either_end() {
     for (pull, loss) in [(false, 3), (true, 3), (true, 20)] {
         let mut setup = world(1500, 6, false);
         if pull {
@@ -167,7 +167,7 @@ fn a_path_that_narrows_and_loses_is_survived_whoever_opened() {
 /// Packets that are lost for their size say nothing of how much the path carries, even though the
 /// short ones that end buffers pass in between.
 #[test]
-fn what_is_lost_for_its_size_is_no_loss() {
+fn packets_lost_for_their_size_do_not_count_as_congestion() {
     for (from, to) in [(1500, 1400), (1420, 1280), (9000, 1500)] {
         let mut setup = world(from, 1, false);
         let rate = Rate::from_bits_per_second(100_000_000);
@@ -242,8 +242,11 @@ fn a_fixed_rate_stays_what_it_is_whatever_the_size() {
         verified(&outcome);
         let sent = outcome.paths[Side::Active].entered.bytes as f64;
         let seconds = outcome.transfer_time().as_secs_f64();
-        let told = rate.bytes_per_second() as f64 * seconds;
-        assert!(sent <= told * 1.01 && sent >= told * 0.85, "{sent} of {told}\n{outcome}");
+        let expected = rate.bytes_per_second() as f64 * seconds;
+        assert!(
+            sent <= expected * 1.01 && sent >= expected * 0.85,
+            "{sent} of {expected}\n{outcome}"
+        );
     }
 }
 

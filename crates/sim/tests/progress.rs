@@ -1,4 +1,4 @@
-//! Peers that are heard and get nowhere, and peers that are only slow (`docs/protocol §7.6`).
+//! Peers that answer and make no progress, and peers that are only slow (`docs/protocol §7.6`).
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ fn host(setup: &mut Setup, side: Side) -> &mut HostOptions {
     }
 }
 
-/// That it ended as it should: somebody saw the standstill in time, and told the other.
+/// That it ended as it should: one end saw the stall in time and sent it to the other.
 #[track_caller]
 fn stood_still(outcome: &Outcome) -> Vec<StallKind> {
     assert_eq!(outcome.finding, None, "{outcome}");
@@ -80,7 +80,7 @@ fn stood_still(outcome: &Outcome) -> Vec<StallKind> {
 }
 
 #[test]
-fn a_path_that_takes_only_small_packets_is_an_end_and_told_as_one() {
+fn a_path_that_takes_only_small_packets_ends_in_a_stall_at_both_ends() {
     for wire in BOTH {
         for sends in Side::BOTH {
             for narrow in Side::BOTH {
@@ -108,7 +108,7 @@ fn a_path_that_takes_only_small_packets_is_an_end_and_told_as_one() {
 }
 
 #[test]
-fn a_peer_that_answers_and_stores_nothing_is_not_waited_for() {
+fn a_peer_that_answers_and_stores_nothing_ends_in_a_stall() {
     for sends in Side::BOTH {
         let mute = |sight: &Sight<'_>| {
             let control = sight.clear.kind == kind::CONTROL;
@@ -121,7 +121,7 @@ fn a_peer_that_answers_and_stores_nothing_is_not_waited_for() {
 }
 
 #[test]
-fn data_that_never_come_of_a_buffer_that_has_begun_are_noticed_by_the_receiver() {
+fn a_receiver_notices_data_that_never_arrive_of_a_begun_buffer() {
     for wire in BOTH {
         let mut setup = world(wire, 8 * MIB, Side::Active);
         // The sender would wait for much longer.
@@ -137,7 +137,7 @@ fn data_that_never_come_of_a_buffer_that_has_begun_are_noticed_by_the_receiver()
 }
 
 #[test]
-fn disks_that_stand_still_are_no_standstill() {
+fn disks_that_stop_are_no_stall() {
     for wire in BOTH {
         for sends in Side::BOTH {
             for side in Side::BOTH {
@@ -155,7 +155,7 @@ fn disks_that_stand_still_are_no_standstill() {
 }
 
 #[test]
-fn who_is_slow_is_alive() {
+fn a_slow_peer_is_no_stall() {
     let slow = Rate::from_bits_per_second(64_000);
     for wire in BOTH {
         for sends in Side::BOTH {

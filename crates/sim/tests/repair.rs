@@ -23,7 +23,7 @@ const RTT: Duration = Duration::from_millis(600);
 /// Of a packet of 1,500 bytes: headers of IP, UDP and DATA, and the tag.
 const DATA_BYTES: u64 = 1424;
 
-/// `bytes` over `mbit` and a satellite, by a sender that is told the rate.
+/// `bytes` over `mbit` and a satellite, by a sender with that rate as its setting.
 fn world(seed: u64, bytes: u64, mbit: u64, repair: FecPolicy) -> Setup {
     let host = |role| {
         let mut config = Config::new(Wire::Sealed, role);
@@ -64,8 +64,8 @@ fn at_best(bytes: u64, mbit: u64) -> Duration {
 
 /// How many seeds: `NETBLT_REPAIR_SEEDS`, else these.
 fn worlds(seeds: u64) -> u64 {
-    let told = std::env::var("NETBLT_REPAIR_SEEDS").ok();
-    told.and_then(|text| text.parse().ok()).unwrap_or(seeds)
+    let given = std::env::var("NETBLT_REPAIR_SEEDS").ok();
+    given.and_then(|text| text.parse().ok()).unwrap_or(seeds)
 }
 
 /// Times over that, in round trips, ascending; packets sent, and of them repairs, in the mean.
@@ -172,7 +172,7 @@ fn the_last_packets_of_all_sizes_are_made_again() {
 }
 
 #[test]
-fn a_share_follows_every_buffer_and_is_as_large_as_told() {
+fn a_repair_share_follows_every_buffer_and_is_as_large_as_set() {
     for percent in [1, 5, FecPercent::MAX] {
         let share = FecPercent::percent(percent).expect("a share");
         let (_, tamper) = lose(&[kind::DATA, kind::LDATA]);
@@ -196,7 +196,7 @@ fn a_share_follows_every_buffer_and_is_as_large_as_told() {
 
 /// A path that becomes narrow voids what was made for larger packets, and some were on their way.
 #[test]
-fn a_buffer_that_is_granted_anew_is_repaired_anew() {
+fn a_buffer_granted_again_gets_new_repair_packets() {
     for seed in 1..=5 {
         let mut setup =
             lossy(world(seed, 4 << 20, 20, FecPolicy::Share(FecPercent::percent(10).unwrap())), 1);
@@ -213,7 +213,7 @@ fn a_buffer_that_is_granted_anew_is_repaired_anew() {
 
 /// On a path that loses nothing hardly anything is spent, and none where no round trip is saved.
 #[test]
-fn what_saves_nothing_is_not_sent() {
+fn repair_packets_that_save_no_round_trip_are_not_sent() {
     let sound = World::new(world(1, 20_000_000, 100, FecPolicy::Auto)).run();
     assert_eq!((time(&sound), sound.sent().repair_packets_sent).1, 0, "{sound}");
     let mut near = lossy(world(1, 4 << 20, 100, FecPolicy::Auto), 1);

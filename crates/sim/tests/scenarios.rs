@@ -91,7 +91,7 @@ fn is_met(want: Want, figures: &Figures) -> bool {
 }
 
 #[test]
-fn every_scenario_is_as_the_page_tells() {
+fn every_scenario_agrees_with_the_page() {
     let all = scenarios();
     let run = |scenario: &Scenario| {
         let outcome = World::new(scenario.setup.clone()).run();
@@ -104,7 +104,7 @@ fn every_scenario_is_as_the_page_tells() {
     for (scenario, figures) in all.iter().zip(&figures) {
         assert_eq!(figures.problem, None, "{}\n{table}", scenario.name);
         let met = is_met(scenario.want, figures);
-        // What is not met is told on the page; what was must stay so.
+        // The page names each bound that is not met; one that was met must stay so.
         assert!(met || scenario.short, "{} is not met\n{table}", scenario.name);
         assert!(!met || !scenario.short, "{} is met now\n{table}", scenario.name);
     }

@@ -122,7 +122,7 @@ fn trains_are_not_given_up_for_a_host_that_stands_still_twice() {
     }
 }
 
-/// A slow path, too, is told of in parts: its first train takes longer than from one report to the
+/// A slow path, too, is reported in parts: its first train takes longer than from one report to the
 /// next. Taken for a host's hold-up, that cost 2 Mbit/s with 600 ms an eighth of the time.
 #[test]
 fn a_slow_path_is_found_as_soon_when_data_come_a_moment_after_the_opening() {

@@ -108,7 +108,7 @@ fn a_way_back_that_is_full_is_no_full_path() {
 }
 
 /// A train of 114 packets takes 1.3 ms to arrive, and what is read at once that came one by one
-/// still shows what the path carries: the kernel tells when each came. Where it told nothing, a
+/// still shows what the path carries: the kernel tells when each came. Without these times, a
 /// receiver that runs for 0.1 of every 2 ms made the same transfer 1.7 times as long.
 #[test]
 fn a_receiver_that_reads_a_train_at_once_finds_the_rate_as_soon() {
@@ -163,7 +163,7 @@ fn how_long_a_host_slept_is_no_round_trip() {
 /// A receiver that slept for 39 s before it read RESPONSE waited for a minute before it asked a
 /// sender again that tossed a coin for each packet, and had one for each question.
 #[test]
-fn who_slept_while_it_opened_asks_as_soon_as_others() {
+fn a_host_suspended_while_it_opened_asks_as_soon_as_others() {
     let outcome = swarm::replay(315_000_876, None);
     assert_eq!(outcome.problem(), None, "{outcome}");
     assert!(outcome.duration <= Duration::from_secs(60), "{outcome}");

@@ -88,9 +88,9 @@ fn a_pause_of_any_length_ends_nothing() {
     }
 }
 
-/// The receiver is told three times; here nobody hears any of it.
+/// The sender repeats the message three times; here all three are lost.
 #[test]
-fn a_pause_that_the_receiver_does_not_hear_of_is_told_when_it_asks() {
+fn a_pause_message_lost_on_the_way_is_sent_again_when_the_receiver_asks() {
     let mut setup = world(Wire::Sealed, 8 * MIB, 300_000);
     setup.steers = vec![
         (Side::Active, secs(2), PAUSED),
@@ -156,7 +156,7 @@ fn a_sender_goes_over_to_another_policy_and_back() {
 
 /// 20 MiB take 8.4 s at the least.
 #[test]
-fn every_policy_brings_everything_over() {
+fn every_policy_delivers_all_data() {
     for (loss, most) in [(0, 11), (10_000, 14), (100_000, 45)] {
         for policy in [
             Policy::Fair { ceiling: None },

@@ -64,7 +64,7 @@ fn every_world_on_a_shipped_network_is_as_it_should_be() {
     assert!(failures.is_empty(), "\n{failures}");
 }
 
-/// The last word is lost; ten OPENs in a row are; one who gave up never answered.
+/// The last packet is lost; ten OPENs in a row are lost; an end that gave up never answered.
 #[test]
 fn a_network_that_never_heals_is_given_the_time_it_takes() {
     for (name, seed) in [("lossy-wifi", 146), ("lossy-wifi", 634), ("demo", 574)] {
@@ -86,7 +86,7 @@ fn as_it_should_be(seed: u64) -> Outcome {
 /// that was started again, twice, while the active one showed that it hears; strangers, of whose
 /// first packets some fell into an outage.
 #[test]
-fn what_looks_like_a_standstill_is_none() {
+fn progress_that_looks_like_a_stall_does_not_end_a_connection() {
     for seed in [
         1_027_016, 1_014_379, 2_003_205, 2_011_883, 2_016_216, 1_021_697, 1_030_077, 1_031_359,
         1_032_482,
@@ -103,9 +103,9 @@ fn a_program_started_again_and_again_finds_its_peer() {
 }
 
 /// The round trip was 2 s and the death timer three of them: each start of the program was refused
-/// for one, since the one before had been heard, and gave up with the answer on its way, 154 times.
+/// because the listener knew the one before, and gave up with the answer on its way, 154 times.
 #[test]
-fn who_was_answered_does_not_give_up() {
+fn an_active_end_that_was_answered_does_not_give_up() {
     for seed in [5_017_298, 6_011_854] {
         as_it_should_be(seed);
     }
@@ -114,7 +114,7 @@ fn who_was_answered_does_not_give_up() {
 /// A client gives up after its end has answered the RESPONSE, and before it hears that the other
 /// end is open.
 #[test]
-fn who_opens_in_vain_is_told() {
+fn a_passive_end_gets_quit_when_its_client_gives_up_while_it_opens() {
     let outcome = as_it_should_be(1_024_495);
     let closed = &outcome.ends[Side::Passive].closed;
     assert!(matches!(closed, Some(CloseReason::PeerQuit(_))), "{outcome}");
@@ -123,23 +123,23 @@ fn who_opens_in_vain_is_told() {
 /// A path that took only short packets for a while leaves buffers of thousands of them with holes
 /// that no single RESEND can name.
 #[test]
-fn a_receiver_of_small_packets_names_all_that_it_lacks() {
+fn a_receiver_of_small_packets_asks_for_every_hole() {
     for seed in [6662, 9461] {
         as_it_should_be(seed);
     }
 }
 
-/// The way back was held for 30 s: the receiver heard once that its queue had gone, and spaced what
-/// it said for hours as if there were one.
+/// The way back was held for 30 s. The receiver learned once that its queue had gone, and for hours
+/// it spaced its messages as if there were one.
 #[test]
-fn a_queue_that_has_gone_is_forgotten() {
+fn an_old_queue_on_the_way_back_no_longer_delays_control_messages() {
     as_it_should_be(1_016_457);
 }
 
 /// Receivers that cannot give back the number in a RESPONSE, on paths with nothing wrong: a buffer
 /// took minutes, since acknowledgements took the room of the data that waited for it.
 #[test]
-fn who_has_to_show_that_it_hears_soon_has() {
+fn a_receiver_that_must_validate_its_address_does_so_soon() {
     for (seed, seconds) in [
         (1_036_829, 20),
         (1_005_278, 60),
@@ -157,16 +157,16 @@ fn who_has_to_show_that_it_hears_soon_has() {
 /// Both ends were asking where the other is, and saying nothing else, for longer than the death
 /// timer.
 #[test]
-fn who_does_not_know_where_its_peer_is_does_not_stand_still() {
+fn a_search_for_the_peers_address_is_no_stall() {
     for seed in [2_010_248, 3_011_818, 3_012_126] {
         as_it_should_be(seed);
     }
 }
 
 /// The way back had become six times as long as the whole round trip was: a probe that lasted one
-/// of these showed in a sixth of what each sample tells of, and found next to nothing.
+/// of these showed in a sixth of the time that each sample covers, and found next to nothing.
 #[test]
-fn a_probe_is_as_long_as_what_is_told_of_it() {
+fn a_probe_lasts_as_long_as_the_samples_that_report_it() {
     let outcome = as_it_should_be(1_005_557);
     assert!(outcome.duration <= Duration::from_secs(250), "{outcome}");
 }
@@ -174,7 +174,7 @@ fn a_probe_is_as_long_as_what_is_told_of_it() {
 /// Receivers that never measured their round trip took the time of the whole handshake for it, 19 s
 /// with all its repetitions, and reported every 2.4 s: to their senders each pause was an outage.
 #[test]
-fn who_never_measured_its_round_trip_reports_all_the_same() {
+fn a_receiver_without_a_round_trip_reports_often_enough() {
     for (seed, seconds) in [(1_024_555, 150), (3_042_554, 60)] {
         let outcome = as_it_should_be(seed);
         assert!(outcome.duration <= Duration::from_secs(seconds), "{seed}\n{outcome}");
@@ -184,20 +184,20 @@ fn who_never_measured_its_round_trip_reports_all_the_same() {
 /// The path took only short packets for 80 s, and the data timers of all buffers were eight times
 /// as long by then.
 #[test]
-fn what_lives_again_is_asked_soon() {
+fn a_path_that_works_again_gets_its_resends_soon() {
     let outcome = as_it_should_be(3_006_874);
     assert!(outcome.duration <= Duration::from_secs(300), "{outcome}");
 }
 
 /// Every packet of 8,973 bytes that was agreed on had 1,343, since no buffer had more.
 #[test]
-fn a_burst_counts_packets_however_short() {
+fn a_burst_counts_short_packets_as_packets() {
     as_it_should_be(1_026_032);
 }
 
 /// What came before the connection was open, and was dropped, came again.
 #[test]
-fn what_was_dropped_at_first_is_news_later() {
+fn a_packet_dropped_before_the_opening_may_change_state_later() {
     for seed in [2_009_486, 3_021_121] {
         as_it_should_be(seed);
     }
@@ -205,35 +205,35 @@ fn what_was_dropped_at_first_is_news_later() {
 
 /// A stranger hands on all that is said, in both directions: he hears, as a router would.
 #[test]
-fn who_alone_got_the_response_hears() {
+fn an_on_path_relay_that_got_the_response_counts_as_an_address_that_hears() {
     as_it_should_be(3_022_896);
 }
 
 /// Nothing was to be said before an outage, and the first repetition after it came too late.
 #[test]
-fn last_words_may_fall_into_an_outage() {
+fn an_outage_may_swallow_the_last_packets() {
     as_it_should_be(3_023_866);
 }
 
 /// It was killed when the receiver had everything, and opened again for an OPEN that was still on
 /// its way.
 #[test]
-fn who_was_started_again_need_not_believe_what_was_accepted() {
+fn a_restarted_sender_may_reject_an_ok_for_its_former_run() {
     for seed in [3_033_157, 3_049_815] {
         as_it_should_be(seed);
     }
 }
 
-/// Outages of 20 s, and a sender that moved before anything of it was heard again.
+/// Outages of 20 s, and a sender that moved before any packet of it arrived again.
 #[test]
-fn who_moved_in_an_outage_is_found_after_it() {
+fn a_sender_that_moved_in_an_outage_is_found_after_it() {
     as_it_should_be(3_056_259);
 }
 
 /// It was dead for 10.6 s of a death timer of 11.7, and what had been said in that time was to be
 /// repeated 2 s later.
 #[test]
-fn what_was_said_in_an_outage_is_repeated_after_it() {
+fn control_messages_lost_in_an_outage_are_repeated_after_it() {
     as_it_should_be(6_028_501);
 }
 
@@ -256,7 +256,7 @@ fn runs_of_losses_may_be_as_long_as_a_standstill() {
 /// The packet size went up and down while the way back was held: the sender stayed with what it had
 /// begun three generations ago, and the receiver took only the last two.
 #[test]
-fn what_was_begun_generations_ago_is_begun_anew() {
+fn a_buffer_begun_in_an_old_generation_starts_again_in_the_newest() {
     as_it_should_be(3_088_354);
 }
 
@@ -264,28 +264,28 @@ fn what_was_begun_generations_ago_is_begun_anew() {
 /// that it stayed in flight, and the cap held back the rest of a buffer, which was all that was
 /// asked for.
 #[test]
-fn what_the_cap_holds_back_and_is_asked_for_leaves() {
+fn packets_asked_for_leave_although_the_cap_holds_them_back() {
     as_it_should_be(3_084_151);
 }
 
 /// A host that stood still had made every round trip look long: OKs seemed to come too soon for
 /// what had been sent again, which stayed in flight until the cap let a packet a second leave.
 #[test]
-fn what_an_ok_came_too_soon_for_lands() {
+fn resent_packets_acknowledged_early_leave_the_flight() {
     let outcome = as_it_should_be(6_028_610);
     assert!(outcome.duration <= Duration::from_secs(120), "{outcome}");
 }
 
 /// A leap took the rate of packets that came at one time, which is without end, for one.
 #[test]
-fn no_rate_is_beyond_arithmetic() {
+fn an_endless_rate_does_not_overflow() {
     as_it_should_be(6_026_916);
 }
 
 /// By what was reported of the first trains next to nothing had arrived: a packet took for ever,
 /// and a round trip and that was more than there is.
 #[test]
-fn a_train_that_hardly_arrived_is_no_reason_to_panic() {
+fn a_train_that_hardly_arrived_does_not_overflow() {
     as_it_should_be(5_024_250);
 }
 
@@ -299,7 +299,7 @@ fn a_probe_that_finds_more_is_no_longer_cautious() {
 
 /// Its first burst was a queue of 15 s, of which the sender thought that it was another's.
 #[test]
-fn an_own_queue_of_many_round_trips_is_no_others() {
+fn an_own_queue_of_many_round_trips_counts_as_own() {
     let outcome = as_it_should_be(5_020_720);
     assert!(outcome.duration <= Duration::from_secs(180), "{outcome}");
 }
@@ -307,7 +307,7 @@ fn an_own_queue_of_many_round_trips_is_no_others() {
 /// Packets became smaller: what had left, and what was to be charged with the next, was taken for
 /// another number of packets, and a burst more than agreed on left.
 #[test]
-fn smaller_packets_are_no_faster() {
+fn smaller_packets_do_not_raise_the_rate() {
     as_it_should_be(2_012_289);
 }
 
@@ -319,9 +319,9 @@ fn a_data_timer_may_be_that_of_a_whole_buffer() {
 }
 
 /// The host stood still for some milliseconds, and what it had to say meanwhile left when the first
-/// thing that it heard was an attacker's.
+/// packet that arrived was from an attacker.
 #[test]
-fn what_a_host_that_stood_still_says_then_is_no_answer() {
+fn packets_delayed_by_a_suspended_host_are_no_answers_to_an_attacker() {
     for seed in [3_005_242, 3_013_140, 3_013_800, 3_019_668] {
         as_it_should_be(seed);
     }
@@ -336,11 +336,11 @@ fn a_path_that_stays_narrow_may_have_been_dead() {
     }
 }
 
-/// Somebody on the path copied packets from addresses of his own, each copy ahead of its packet, so
-/// that every CHALLENGE was answered to him alone: neither end knew where the other was for as long
-/// as he went on.
+/// An attacker on the path copied packets from its own addresses, each copy ahead of its packet, so
+/// that only the attacker got the answer to a CHALLENGE. Neither end knew the other's address as
+/// long as the attack lasted.
 #[test]
-fn who_copies_every_packet_keeps_nobody_from_opening() {
+fn an_attacker_that_copies_every_packet_does_not_stop_the_opening() {
     for seed in [8_056_626, 8_087_066] {
         let outcome = as_it_should_be(seed);
         assert!(outcome.duration <= Duration::from_secs(2), "{seed}\n{outcome}");
@@ -350,7 +350,7 @@ fn who_copies_every_packet_keeps_nobody_from_opening() {
 /// `rfc998`: what a path that was too narrow for a while took kept a sender's breaker open, and its
 /// probes, one a second, kept the receiver waiting for more of the same buffer.
 #[test]
-fn a_receiver_that_waits_for_silence_gets_it() {
+fn a_receiver_that_waits_for_silence_is_not_kept_waiting_by_probes() {
     let outcome = as_it_should_be(8_026_897);
     assert!(outcome.duration <= Duration::from_secs(180), "{outcome}");
 }
@@ -362,15 +362,15 @@ fn rounds_of_the_same_size_may_be_of_other_packets() {
     as_it_should_be(8_081_147);
 }
 
-/// The receiver had everything, and what it said of that was held for 16 s, until it gave up and
-/// was gone: its sender, begun anew, finds nobody.
+/// The receiver had all data, and its messages about that were held for 16 s, until it gave up and
+/// closed. Its sender opens again and finds no listener.
 #[test]
-fn who_cannot_be_heard_does_not_know_that_all_is_well() {
+fn a_sender_whose_verdict_is_held_back_does_not_know_that_it_succeeded() {
     as_it_should_be(9_204_652);
 }
 
 /// The first that came of a buffer was a repair packet in the pieces before, and it was granted
-/// anew once more, as if nothing had come: its sender went over to the newest, the receiver stayed
+/// again, as if nothing had come: its sender went over to the newest, the receiver stayed
 /// with the oldest, and whatever came of it was void.
 #[test]
 fn a_repair_packet_begins_a_buffer_too() {
@@ -381,7 +381,7 @@ fn a_repair_packet_begins_a_buffer_too() {
 /// Copies from ever new addresses, each ahead of its packet, while the active end opens: it asked
 /// four of them, and no longer the address that it had called.
 #[test]
-fn where_the_peer_was_called_is_asked_until_it_is_found() {
+fn the_called_address_is_challenged_until_the_peer_is_found() {
     as_it_should_be(22_017_183);
 }
 
@@ -422,7 +422,7 @@ fn the_timer_of_a_buffer_that_has_begun_does_not_double() {
 /// above them put their timers off, and their packets stayed in flight, so that one came every
 /// 0.6 s.
 #[test]
-fn what_begins_above_a_lost_buffer_does_not_put_it_off() {
+fn later_buffers_do_not_delay_the_timer_of_a_lost_one() {
     let outcome = as_it_should_be(10_188_530);
     assert!(outcome.duration <= Duration::from_secs(180), "{outcome}");
 }
@@ -430,7 +430,7 @@ fn what_begins_above_a_lost_buffer_does_not_put_it_off() {
 /// Nothing had passed for 75 s, and 11 ms after the first question and its answer that did the
 /// sender gave up, with the OK for all of it on its way.
 #[test]
-fn who_gives_up_and_gets_the_last_ok_has_finished() {
+fn a_sender_that_gives_up_and_gets_the_last_ok_has_finished() {
     let outcome = as_it_should_be(10_173_128);
     assert!(outcome.is_success(), "{outcome}");
 }
@@ -438,7 +438,7 @@ fn who_gives_up_and_gets_the_last_ok_has_finished() {
 /// A first word overtook the RESPONSE that showed that its sender was another one: the receiver
 /// gave up, and had everything a moment later.
 #[test]
-fn who_has_everything_has_not_failed() {
+fn a_receiver_that_has_all_data_has_not_failed() {
     let outcome = as_it_should_be(22_047_084);
     assert_eq!(outcome.receiver().closed, Some(CloseReason::Finished), "{outcome}");
 }
@@ -446,7 +446,7 @@ fn who_has_everything_has_not_failed() {
 /// `rfc998`, round trips of 1.9 s that had jittered by half a second and more while it started:
 /// each probe found a hundredth more, and in one world no train of six ended where a buffer does.
 #[test]
-fn a_long_path_that_was_taken_for_a_slow_one_is_looked_at_again() {
+fn a_long_path_mistaken_for_a_slow_one_is_probed_again() {
     for seed in [10_125_543, 10_196_930] {
         let outcome = as_it_should_be(seed);
         assert!(outcome.duration <= Duration::from_secs(400), "{seed}\n{outcome}");
@@ -457,7 +457,7 @@ fn a_long_path_that_was_taken_for_a_slow_one_is_looked_at_again() {
 /// the new one says: GOs and OKs that came later in its place were not, and a buffer that was never
 /// granted was asked for for ever.
 #[test]
-fn what_the_connection_before_said_is_noticed() {
+fn control_messages_of_the_previous_connection_are_detected() {
     let outcome = as_it_should_be(50_011_666);
     assert!(outcome.duration <= Duration::from_secs(600), "{outcome}");
 }
@@ -466,7 +466,7 @@ fn what_the_connection_before_said_is_noticed() {
 /// when the OPEN and the OK of a receiver that had everything came: to the new one the OK is
 /// impossible.
 #[test]
-fn who_gave_up_and_began_anew_need_not_believe_what_was_accepted() {
+fn a_sender_that_opens_again_may_reject_an_ok_for_its_former_connection() {
     as_it_should_be(80_001_701);
 }
 
@@ -474,7 +474,7 @@ fn who_gave_up_and_began_anew_need_not_believe_what_was_accepted() {
 /// made the control timer as short again, and all was said again, twice, before an answer could
 /// come.
 #[test]
-fn what_answers_an_earlier_copy_does_not_shorten_the_timer() {
+fn an_acknowledgement_of_an_earlier_copy_does_not_shorten_the_timer() {
     let outcome = as_it_should_be(50_036_669);
     assert_eq!(outcome.receiver().openings, 1, "{outcome}");
     assert!(outcome.duration <= Duration::from_secs(80), "{outcome}");
@@ -483,14 +483,14 @@ fn what_answers_an_earlier_copy_does_not_shorten_the_timer() {
 /// An attacker who flips bits in UNKNOWNs makes some that are as good as true, and the way back was
 /// dead for longer than it takes to believe them.
 #[test]
-fn who_hears_nothing_but_forgeries_may_believe_them() {
+fn an_end_that_receives_only_forgeries_may_accept_them() {
     as_it_should_be(10_167_095);
 }
 
 /// Half a minute of queue on the way there, once the path had become another one: all that a
 /// receiver said was repeated before an answer could come, so that no round trip was ever measured.
 #[test]
-fn what_answers_take_is_waited_for_though_nothing_measures_it() {
+fn repeats_wait_for_answers_although_no_round_trip_was_measured() {
     for seed in [100_015_619, 100_151_502, 100_366_716] {
         let outcome = as_it_should_be(seed);
         assert_eq!(outcome.receiver().openings, 1, "{outcome}");
@@ -500,14 +500,14 @@ fn what_answers_take_is_waited_for_though_nothing_measures_it() {
 /// `rfc998`: a receiver that had nothing to say slept for 39 s, of a death timer of 44, and had
 /// everything when it woke.
 #[test]
-fn who_sleeps_from_one_keepalive_to_the_next_may_be_given_up() {
+fn a_host_suspended_between_two_keepalives_may_be_given_up() {
     as_it_should_be(100_076_532);
 }
 
-/// A way that was dead for half a minute and, less than a second later, again: nothing that was
-/// said in between had been heard, and answered.
+/// A way that was dead for half a minute and, less than a second later, again: no packet
+/// sent in between had arrived and been answered.
 #[test]
-fn a_second_alive_between_two_outages_is_none() {
+fn one_second_between_two_outages_does_not_count_as_working() {
     for seed in [100_213_914, 100_241_265, 100_422_484] {
         as_it_should_be(seed);
     }
@@ -515,14 +515,14 @@ fn a_second_alive_between_two_outages_is_none() {
 
 /// A client hears of a new connection that is over already, and offers it buffers.
 #[test]
-fn a_connection_that_is_over_when_it_is_told_keeps_no_buffer() {
+fn a_connection_closed_before_its_client_knows_it_keeps_no_buffer() {
     as_it_should_be(100_388_494);
 }
 
 /// On `rfc998` the path stood still for four seconds, and every buffer after that was lost whole
-/// and asked for, one after the other: none of them told that the sender is silent no longer.
+/// and asked for, one after the other: none of them showed that the sender was silent no longer.
 #[test]
-fn timers_that_a_silence_made_long_get_short_again() {
+fn data_timers_doubled_by_a_silence_get_short_again() {
     let outcome = as_it_should_be(100_352_154);
     assert!(outcome.duration <= Duration::from_secs(80), "{outcome}");
 }
@@ -530,36 +530,36 @@ fn timers_that_a_silence_made_long_get_short_again() {
 /// On `rfc998` what an outage swallowed stayed in flight, and the cap held back the one packet
 /// that was asked for every second: each of these questions was taken for a report.
 #[test]
-fn what_is_asked_for_again_and_again_leaves_whatever_the_cap() {
+fn packets_asked_for_repeatedly_leave_whatever_the_cap() {
     as_it_should_be(100_413_308);
 }
 
 /// A receiver gave up when it had answered an OPEN with its first words, by which the connection
 /// was open to the sender.
 #[test]
-fn who_was_greeted_hears_that_the_other_gave_up() {
+fn a_sender_opened_by_first_packets_gets_quit_when_the_receiver_gives_up() {
     let outcome = as_it_should_be(100_476_904);
     assert!(outcome.duration <= Duration::from_secs(5), "{outcome}");
 }
 
-/// A sender got a third address, and the path lost the five packets that told so, in one run, until
-/// its death timer was over; the receiver had everything.
+/// A sender got a third address, and the path lost the five packets that showed it, in one run,
+/// until its death timer was over; the receiver had everything.
 #[test]
-fn who_moved_and_is_not_heard_hears_nothing() {
+fn a_moved_sender_whose_packets_are_lost_may_reach_its_death_timer() {
     as_it_should_be(100_549_926);
 }
 
 /// A sender moved twice, 2.25 s apart, on a round trip of up to 2.4 s with a death timer of 5.6 s:
 /// what answered it at the first of the two addresses came when it was at the other.
 #[test]
-fn who_moves_again_before_it_is_found_hears_nothing_for_longer() {
+fn a_second_move_before_the_first_is_validated_prolongs_the_silence() {
     as_it_should_be(100_982_110);
 }
 
 /// A receiver that slept for 37 s in its first second took the round trip for 3.8 s, and reported
 /// every half second of a path of 61 ms, on which no more than four packets were in flight.
 #[test]
-fn who_reports_seldom_is_sent_more_between_two_reports() {
+fn a_receiver_that_reports_seldom_gets_more_packets_per_report() {
     let outcome = as_it_should_be(100_577_804);
     assert!(outcome.duration <= Duration::from_secs(70), "{outcome}");
 }
@@ -567,21 +567,21 @@ fn who_reports_seldom_is_sent_more_between_two_reports() {
 /// Of a round trip of 1.9 s with a quarter lost on the way back one message was lost ten times,
 /// once in eight seconds, while all that was said after it arrived.
 #[test]
-fn one_message_that_is_lost_again_and_again_is_no_standstill() {
+fn one_control_message_lost_repeatedly_is_no_stall() {
     let outcome = as_it_should_be(100_600_957);
     assert!(outcome.duration <= Duration::from_secs(60), "{outcome}");
 }
 
 /// The same said with each report, and each answered, behind a queue of 20 s.
 #[test]
-fn what_is_said_again_in_reports_does_not_fill_the_way_of_answers() {
+fn messages_repeated_with_reports_do_not_fill_the_way_of_acknowledgements() {
     as_it_should_be(100_640_110);
 }
 
 /// On `rfc998` the answer to the last OK was corrupted, and the OK came again after the other end
-/// had dallied: nobody answered any more, until a death timer of five minutes.
+/// had dallied: no answer came any more, until a death timer of five minutes.
 #[test]
-fn who_says_the_last_ok_again_is_answered() {
+fn a_repeated_last_ok_is_answered_after_the_dally() {
     let outcome = as_it_should_be(100_822_478);
     assert!(outcome.duration <= Duration::from_secs(3), "{outcome}");
 }

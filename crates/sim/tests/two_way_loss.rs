@@ -57,7 +57,7 @@ fn an_opening_comes_through_where_half_is_lost_either_way() {
 }
 
 #[test]
-fn what_is_lost_on_the_way_back_costs_little_more() {
+fn losses_on_the_way_back_cost_little_more() {
     for percent in [10, 15, 20, 25] {
         for buffer_bytes in [1 << 20, 1 << 16] {
             for seed in 1..=2 {
@@ -75,7 +75,7 @@ fn what_is_lost_on_the_way_back_costs_little_more() {
 /// it, names some of what it lacks and not all, as if it had the rest. What had gone to it until
 /// then was a debt for whose sake nothing more went there: ten of these gave up.
 #[test]
-fn who_names_some_of_what_he_lacks_gets_it() {
+fn a_stranger_that_asks_for_some_of_its_holes_gets_them() {
     let stranger = |role| {
         let mut config = Config::new(Wire::Rfc998, role);
         config.client.clear();
@@ -144,7 +144,7 @@ fn an_opening_packet_that_was_lost_is_not_paid_for_to_the_end() {
 }
 
 /// What is lost is asked for when the sender has gone past it, not when a buffer would be over at
-/// the pace of the first ones; and a round trip that nobody could measure is found out. Where a
+/// the pace of the first ones; and a round trip without a sample is estimated. Where a
 /// tenth is lost, both of the first two OPENs are once in 28 times. 9.3, 3.8 and 24 s before.
 #[test]
 fn losses_cost_rfc998_little_from_the_first_buffer_on() {
