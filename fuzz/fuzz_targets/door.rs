@@ -1,4 +1,4 @@
-//! Many who would open connections at one door, on a path that is somebody else's.
+//! Many clients that open connections at one listener, on a path that belongs to an attacker.
 
 #![no_main]
 

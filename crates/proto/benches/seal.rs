@@ -94,7 +94,7 @@ fn bake_a_cookie(bencher: Bencher) {
     bencher.bench_local(|| jar.cookie(now, from, 1, 2));
 }
 
-/// A packet of somebody who holds nothing, or only what he has seen, and what it draws.
+/// A packet of an attacker that has no secret, or only recorded packets, and what it draws.
 #[divan::bench(
     args = [Attack::Noise, Attack::WrongOpen, Attack::SameOpen, Attack::TrueOpen,
             Attack::UnknownData, Attack::ForgedData, Attack::ReplayedData],

@@ -1,8 +1,8 @@
 //! Connections that branch from another one (`docs/protocol §4.10`): many requests between two
 //! ends that were opened once, on paths that lose, delay, double and repeat what they like.
 //!
-//! Whatever happens, each request is answered once, with what it asked for, by an end that nobody
-//! else can make; and nothing that somebody recorded draws anything.
+//! Whatever happens, each request is answered once, with what it asked for, by an end that no
+//! other party can make; and recorded packets draw nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -63,7 +63,7 @@ struct Asking {
 /// An end at the server that is asked something.
 struct Answering {
     end: Endpoint,
-    heard: Vec<u8>,
+    request: Vec<u8>,
     bytes: Option<usize>,
     sent: usize,
     closed: bool,
@@ -178,7 +178,7 @@ impl Lab {
         }
         for Answering { end, .. } in &mut self.answering {
             while let Some(transmit) = end.poll_transmit(self.now, &mut batch) {
-                assert_eq!(transmit.to, client(), "nobody else is spoken to");
+                assert_eq!(transmit.to, client(), "no other address gets a packet");
                 out.extend(batch.chunks(transmit.segment).map(|bytes| (false, bytes.to_vec())));
                 batch.clear();
             }
@@ -318,7 +318,7 @@ impl Lab {
 
 impl Answering {
     fn new(end: Endpoint) -> Self {
-        Self { end, heard: Vec::new(), bytes: None, sent: 0, closed: false }
+        Self { end, request: Vec::new(), bytes: None, sent: 0, closed: false }
     }
 
     fn serve(&mut self, now: Instant) {
@@ -326,8 +326,8 @@ impl Answering {
             match event {
                 Event::PeerHas { bytes, last, place } => {
                     assert!(last && place == 1, "requests are short");
-                    self.heard.extend(bytes);
-                    let text = String::from_utf8(self.heard.clone()).expect("a number");
+                    self.request.extend(bytes);
+                    let text = String::from_utf8(self.request.clone()).expect("a number");
                     let bytes = text.parse().expect("a number");
                     assert_eq!(self.bytes.replace(bytes), None, "it is asked once");
                     if bytes == 0 {
@@ -378,7 +378,7 @@ fn a_request_takes_one_round_trip_and_a_hundred_at_once_no_more() {
 }
 
 #[test]
-fn nothing_that_was_recorded_draws_anything() {
+fn replayed_packets_of_branches_draw_nothing() {
     let mut lab = Lab::new(Path::default(), 1).open();
     (0..4).for_each(|_| lab.ask(10_000));
     lab.finish();
@@ -392,7 +392,7 @@ fn nothing_that_was_recorded_draws_anything() {
         for of in &mut lab.answering {
             assert!(of.end.poll_transmit(lab.now, &mut batch).is_none(), "it said something");
         }
-        // Of an end that has gone nobody knows more than of any.
+        // An end that has gone is as unknown as any other.
         while lab.door.poll_transmit(&mut batch).is_some() {
             assert_eq!(sealed::kind_of(&batch), Some(PacketType::Unknown));
             assert!(batch.len() < bytes.len());
@@ -430,7 +430,7 @@ fn every_request_is_answered_once_whatever_the_path_does() {
 
 /// The branch lives for a minute, and BRANCH is said as long.
 #[test]
-fn a_request_outlives_an_outage_as_any_connection_does() {
+fn a_request_outlives_an_outage() {
     for (seed, outage) in [(1, 20), (2, 35), (3, 50)] {
         let path = Path { lost: 200, ..Path::default() };
         let mut lab = Lab::new(path, seed).open();
@@ -442,7 +442,7 @@ fn a_request_outlives_an_outage_as_any_connection_does() {
 }
 
 #[test]
-fn a_stem_that_has_gone_makes_no_branches_and_those_that_are_open_go_on() {
+fn a_closed_stem_opens_no_branch_and_open_branches_go_on() {
     let mut lab = Lab::new(Path::default(), 3).open();
     lab.ask(100_000);
     lab.run_until(|lab| lab.answering.len() > 1);
@@ -455,7 +455,7 @@ fn a_stem_that_has_gone_makes_no_branches_and_those_that_are_open_go_on() {
 }
 
 #[test]
-fn that_a_host_was_started_anew_the_stem_is_told() {
+fn a_branch_to_a_restarted_host_closes_the_stem() {
     let mut lab = Lab::new(Path::default(), 4).open();
     lab.answering.clear();
     lab.ask(10);
@@ -470,7 +470,7 @@ fn that_a_host_was_started_anew_the_stem_is_told() {
 
 /// The QUIT of the stem is under way while a BRANCH is: the peer will never know the branch.
 #[test]
-fn a_branch_that_was_not_heard_of_ends_with_its_stem_and_says_nothing_more() {
+fn a_branch_unknown_to_the_peer_ends_with_its_stem_and_sends_nothing_more() {
     let mut lab = Lab::new(Path::default(), 7).open();
     lab.answering[0].end.quit(lab.now, "serve: forbidden: it has expired");
     lab.ask(10);
@@ -501,7 +501,7 @@ fn a_branch_whose_client_has_gone_quits_unless_it_has_everything() {
 
 /// A BRANCH that wants more than its stem has, and one where there are to be none.
 #[test]
-fn no_branch_has_more_than_its_stem_and_none_is_where_none_may_be() {
+fn no_branch_exceeds_its_stem_and_none_opens_where_none_is_allowed() {
     let mut lab = Lab::new(Path::default(), 5).open();
     let wide = Config { buffer_bytes: 1 << 20, max_outstanding: 64, ..config(Role::Receiver) };
     let end = lab.stem.branch(lab.now, wide, [40; 32]).expect("it is open");

@@ -1,4 +1,4 @@
-//! Replays what the fuzzer has found: every committed input does what it did, and nobody minds.
+//! Replays what the fuzzer has found: every committed input does what it did, without a complaint.
 
 mod harness;
 

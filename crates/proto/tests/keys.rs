@@ -1,5 +1,5 @@
-//! Openings by static keys (`docs/protocol §4.8, §4.9`): who gets in, who does not, and what
-//! that costs.
+//! Openings by static keys (`docs/protocol §4.8, §4.9`): which keys are let in, which are not,
+//! and what that costs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ fn server(clients: &[u8]) -> Endpoint {
     Endpoint::passive(config(Role::Receiver, serving(clients)), ms(0), [200; 32])
 }
 
-fn door(clients: &[u8], entropy: u8) -> PassiveListener {
+fn listener(clients: &[u8], entropy: u8) -> PassiveListener {
     PassiveListener::new(config(Role::Receiver, serving(clients)), [entropy; 32])
 }
 
@@ -90,18 +90,18 @@ fn give(end: &mut Endpoint, now: Instant, from: SocketAddr, bytes: &[u8]) {
     );
 }
 
-/// What a door makes of a packet: an end that is open, and what it answers.
-fn knock(
-    door: &mut PassiveListener,
+/// Delivers a packet to a listener: the end that opened, and the answers.
+fn deliver(
+    listener: &mut PassiveListener,
     now: Instant,
     from: SocketAddr,
     bytes: &[u8],
 ) -> (Option<Endpoint>, Vec<Vec<u8>>) {
     let mut bytes = bytes.to_vec();
     let datagram = Datagram { from, local: None, meta: RecvMeta::default(), bytes: &mut bytes };
-    let end = door.handle_datagram(now, datagram);
+    let end = listener.handle_datagram(now, datagram);
     let (mut all, mut batch) = (Vec::new(), Vec::new());
-    while door.poll_transmit(&mut batch).is_some() {
+    while listener.poll_transmit(&mut batch).is_some() {
         all.push(std::mem::take(&mut batch));
     }
     (end, all)
@@ -111,8 +111,8 @@ fn kinds(packets: &[Vec<u8>]) -> Vec<PacketType> {
     packets.iter().map(|bytes| sealed::kind_of(bytes).expect("one of ours")).collect()
 }
 
-/// Lets the two speak until neither has anything to say at once.
-fn speak(active: &mut Endpoint, passive: &mut Endpoint, now: Instant) {
+/// Exchanges packets until neither end has more to send at once.
+fn exchange(active: &mut Endpoint, passive: &mut Endpoint, now: Instant) {
     for _ in 0..20 {
         let (out, back) = (sent(active, now), sent(passive, now));
         out.iter().for_each(|bytes| give(passive, now, here(), bytes));
@@ -124,7 +124,7 @@ fn opened(end: &mut Endpoint) -> bool {
     std::iter::from_fn(|| end.poll_event()).any(|event| matches!(event, Event::Opened { .. }))
 }
 
-/// How an opening ends to which nobody says more than `answers`.
+/// The close reason of an opening that gets only `answers`.
 fn end_of(mut active: Endpoint, answers: &[Vec<u8>]) -> CloseReason {
     for second in 0..40 {
         let now = ms(second * 1000);
@@ -141,31 +141,31 @@ fn end_of(mut active: Endpoint, answers: &[Vec<u8>]) -> CloseReason {
 }
 
 #[test]
-fn each_end_learns_whose_key_the_other_has() {
+fn each_end_learns_the_peers_key() {
     let (mut active, mut passive) = (caller(2, SERVER, 1), server(&[1, 2, 3]));
     assert_eq!(passive.peer_key(), None);
-    speak(&mut active, &mut passive, ms(10));
+    exchange(&mut active, &mut passive, ms(10));
     assert!(opened(&mut active) && opened(&mut passive));
     assert_eq!(active.peer_key(), Some(public(SERVER)));
     assert_eq!(passive.peer_key(), Some(public(2)));
 }
 
 #[test]
-fn a_door_knows_each_of_those_who_come_in() {
-    let mut door = door(&[1, 2, 3], 200);
+fn a_listener_knows_the_key_of_each_client() {
+    let mut listener = listener(&[1, 2, 3], 200);
     for own in [3, 1, 2] {
         let mut active = caller(own, SERVER, own);
         let open = sent(&mut active, ms(0)).remove(0);
-        let (_, cookie) = knock(&mut door, ms(1), here(), &open);
+        let (_, cookie) = deliver(&mut listener, ms(1), here(), &open);
         assert_eq!(kinds(&cookie), [PacketType::Cookie]);
         assert!(cookie[0].len() <= open.len());
         give(&mut active, ms(2), there(), &cookie[0]);
         let open = sent(&mut active, ms(2)).remove(0);
-        let (_, response) = knock(&mut door, ms(3), here(), &open);
+        let (_, response) = deliver(&mut listener, ms(3), here(), &open);
         assert_eq!(kinds(&response), [PacketType::Response]);
         give(&mut active, ms(4), there(), &response[0]);
         let confirm = sent(&mut active, ms(4)).remove(0);
-        let end = knock(&mut door, ms(5), here(), &confirm).0.expect("it is open");
+        let end = deliver(&mut listener, ms(5), here(), &confirm).0.expect("it is open");
         assert_eq!(end.peer_key(), Some(public(own)));
     }
 }
@@ -175,36 +175,36 @@ fn a_server_with_another_key_opens_nothing() {
     let (mut active, mut passive) = (caller(2, SERVER + 1, 1), server(&[2]));
     let open = sent(&mut active, ms(0)).remove(0);
     give(&mut passive, ms(1), here(), &open);
-    let hint = sent(&mut passive, ms(1));
-    assert_eq!(kinds(&hint), [PacketType::Refused]);
-    assert!(hint[0].len() <= open.len());
-    let CloseReason::NoAnswer { hint: Some(told), .. } = end_of(caller(2, SERVER + 1, 1), &hint)
+    let refusal = sent(&mut passive, ms(1));
+    assert_eq!(kinds(&refusal), [PacketType::Refused]);
+    assert!(refusal[0].len() <= open.len());
+    let CloseReason::NoAnswer { hint: Some(hint), .. } = end_of(caller(2, SERVER + 1, 1), &refusal)
     else {
         panic!("a hint, and no more");
     };
-    assert_eq!(told, "the server does not know your key, or has another one");
+    assert_eq!(hint, "the server does not know your key, or has another one");
 }
 
-/// Whatever a stranger gets wrong, he is told the same, in no more bytes than he sent, and nothing
-/// is remembered of him.
+/// The refusal is the same for every mistake in an OPEN and is no longer than the OPEN. The
+/// listener keeps no state for it.
 #[test]
-fn a_stranger_is_told_nothing_and_nothing_is_kept_of_him() {
+fn an_unknown_key_gets_a_uniform_refusal_and_leaves_no_state() {
     let unknown = sent(&mut caller(4, SERVER, 1), ms(0)).remove(0);
     let mut forged = sent(&mut caller(2, SERVER, 2), ms(0)).remove(0);
     forged[1190] ^= 1;
     let mut other = sent(&mut caller(2, SERVER, 3), ms(0)).remove(0);
     other[300] ^= 1;
     let mut passive = server(&[1, 2, 3]);
-    let mut told = Vec::new();
+    let mut refusals = Vec::new();
     for open in [&unknown, &forged, &other] {
         give(&mut passive, ms(1), here(), open);
         let answers = sent(&mut passive, ms(1));
         assert_eq!(kinds(&answers), [PacketType::Refused]);
         assert!(answers[0].len() <= open.len());
         assert_eq!(passive.connection_ids().count(), 0);
-        told.push(answers[0][16..].to_vec());
+        refusals.push(answers[0][16..].to_vec());
     }
-    assert!(told.iter().all(|text| *text == told[0]));
+    assert!(refusals.iter().all(|text| *text == refusals[0]));
     // The same OPENs as they were made are let in, if they may be.
     forged[1190] ^= 1;
     give(&mut passive, ms(2), here(), &forged);
@@ -212,12 +212,12 @@ fn a_stranger_is_told_nothing_and_nothing_is_kept_of_him() {
 }
 
 #[test]
-fn who_is_removed_opens_nothing_more_and_what_is_open_stays() {
+fn a_removed_key_opens_nothing_more_and_its_open_connection_stays() {
     let (mut active, mut passive) = (caller(2, SERVER, 1), server(&[1, 2]));
-    speak(&mut active, &mut passive, ms(10));
+    exchange(&mut active, &mut passive, ms(10));
     assert!(opened(&mut passive));
     passive.authorize(authorized(&[1]));
-    speak(&mut active, &mut passive, ms(20));
+    exchange(&mut active, &mut passive, ms(20));
     assert_eq!(passive.peer_key(), Some(public(2)), "what is open stays");
     let again = sent(&mut caller(2, SERVER, 9), ms(30)).remove(0);
     give(&mut passive, ms(9000), here(), &again);
@@ -229,7 +229,7 @@ fn who_is_removed_opens_nothing_more_and_what_is_open_stays() {
 }
 
 #[test]
-fn an_opening_of_whom_is_removed_is_dropped() {
+fn an_opening_under_way_is_dropped_when_its_key_is_removed() {
     for (left, opens) in [(&[1, 2][..], true), (&[1][..], false)] {
         let (mut active, mut passive) = (caller(2, SERVER, 1), server(&[1, 2]));
         let open = sent(&mut active, ms(0)).remove(0);
@@ -243,8 +243,8 @@ fn an_opening_of_whom_is_removed_is_dropped() {
     }
 }
 
-/// Who saw an opening can send it again, to the same listener or to one that was started anew, from
-/// anywhere: he opens nothing, and what he draws is never more than he sent.
+/// An attacker that saw an opening can send it again, to the same listener or to a restarted one,
+/// from any address. That opens nothing, and never draws more bytes than it has.
 #[test]
 fn a_replayed_opening_opens_nothing() {
     let (mut active, mut passive) = (caller(2, SERVER, 1), server(&[2]));
@@ -260,16 +260,16 @@ fn a_replayed_opening_opens_nothing() {
     let answers = sent(&mut passive, ms(4));
     assert!(!kinds(&answers).contains(&PacketType::Response));
 
-    let mut anew = Endpoint::passive(config(Role::Receiver, serving(&[2])), ms(0), [201; 32]);
+    let mut restarted = Endpoint::passive(config(Role::Receiver, serving(&[2])), ms(0), [201; 32]);
     let mut bytes = 0;
     for bytes_of in [&open, &confirm, &open, &confirm] {
-        give(&mut anew, ms(5), elsewhere, bytes_of);
+        give(&mut restarted, ms(5), elsewhere, bytes_of);
         bytes += bytes_of.len();
     }
-    let answers = sent(&mut anew, ms(5));
+    let answers = sent(&mut restarted, ms(5));
     assert!(answers.iter().map(Vec::len).sum::<usize>() <= bytes);
-    assert!(!opened(&mut anew));
-    assert_eq!(anew.peer_key(), None);
+    assert!(!opened(&mut restarted));
+    assert_eq!(restarted.peer_key(), None);
 }
 
 /// A ticket's opening is not a key's, nor the other way round, whatever is changed on the way.
@@ -319,7 +319,7 @@ fn short_openings_by_keys_are_the_same_openings() {
 /// many true ones no more than there are tokens.
 #[test]
 fn a_flood_computes_no_more_handshakes_than_it_may() {
-    let mut door = door(&[1, 2], 200);
+    let mut listener = listener(&[1, 2], 200);
     let mut forged = sent(&mut caller(2, SERVER, 1), ms(0)).remove(0);
     for n in 0..20_000_u32 {
         forged[100..104].copy_from_slice(&n.to_be_bytes());
@@ -327,7 +327,7 @@ fn a_flood_computes_no_more_handshakes_than_it_may() {
             forged[50..54].copy_from_slice(&n.to_be_bytes());
         }
         let now = Instant::from_nanos(u64::from(n) * 50_000);
-        let (end, answers) = knock(&mut door, now, here(), &forged);
+        let (end, answers) = deliver(&mut listener, now, here(), &forged);
         assert!(end.is_none() && kinds(&answers) == [PacketType::Refused]);
     }
 
@@ -341,10 +341,10 @@ fn a_flood_computes_no_more_handshakes_than_it_may() {
         let config = config(Role::Sender, identity.clone());
         let mut active = Endpoint::active(config, there(), ms(2000), entropy);
         let open = sent(&mut active, ms(2000)).remove(0);
-        let (_, cookie) = knock(&mut door, ms(2000), from, &open);
+        let (_, cookie) = deliver(&mut listener, ms(2000), from, &open);
         give(&mut active, ms(2000), there(), &cookie[0]);
         let open = sent(&mut active, ms(2000)).remove(0);
-        match &knock(&mut door, ms(2000), from, &open).1[..] {
+        match &deliver(&mut listener, ms(2000), from, &open).1[..] {
             [] => nothing += 1,
             answers => responses += usize::from(kinds(answers) == [PacketType::Response]),
         }
@@ -352,10 +352,10 @@ fn a_flood_computes_no_more_handshakes_than_it_may() {
     assert_eq!((responses, nothing), (256 + 8, 920 - 264));
 }
 
-/// Openings of one who floods do not push out those of another.
+/// A flood of openings by one key does not displace those of another.
 #[test]
-fn nobody_takes_the_room_of_the_others() {
-    let mut door = door(&[1, 2], 200);
+fn a_flood_by_one_key_does_not_displace_the_openings_of_others() {
+    let mut listener = listener(&[1, 2], 200);
     let mut answered = |own: u8, n: u32| {
         let mut entropy = [own; 32];
         entropy[..4].copy_from_slice(&n.to_be_bytes());
@@ -364,7 +364,7 @@ fn nobody_takes_the_room_of_the_others() {
         let mut active = Endpoint::active(config, there(), ms(0), entropy);
         for _ in 0..2 {
             for open in sent(&mut active, ms(0)) {
-                for answer in knock(&mut door, ms(0), here(), &open).1 {
+                for answer in deliver(&mut listener, ms(0), here(), &open).1 {
                     give(&mut active, ms(0), there(), &answer);
                 }
             }
@@ -373,11 +373,11 @@ fn nobody_takes_the_room_of_the_others() {
     };
     let confirm = answered(1, 0).expect("it was answered");
     (0..400).for_each(|n| _ = answered(2, n));
-    assert!(knock(&mut door, ms(1), here(), &confirm).0.is_some());
+    assert!(deliver(&mut listener, ms(1), here(), &confirm).0.is_some());
 }
 
 #[test]
-fn a_server_tells_its_key_to_whoever_asks_unless_it_is_hidden() {
+fn a_server_sends_its_key_to_any_client_unless_it_is_hidden() {
     let who = sealed::build_who([5; 12]);
     let mut passive = server(&[]);
     give(&mut passive, ms(1), here(), &who);
@@ -385,7 +385,7 @@ fn a_server_tells_its_key_to_whoever_asks_unless_it_is_hidden() {
     assert_eq!(kinds(&answers), [PacketType::Key]);
     assert!(answers[0].len() < who.len());
     assert_eq!(sealed::parse_key(&answers[0]), Ok(([5; 12], public(SERVER))));
-    let (_, answers) = knock(&mut door(&[1], 200), ms(1), here(), &who);
+    let (_, answers) = deliver(&mut listener(&[1], 200), ms(1), here(), &who);
     assert_eq!(sealed::parse_key(&answers[0]), Ok(([5; 12], public(SERVER))));
 
     let hidden = AuthorizedKeys::new(key(SERVER), &[]).0.hidden();
@@ -395,7 +395,7 @@ fn a_server_tells_its_key_to_whoever_asks_unless_it_is_hidden() {
         give(&mut passive, ms(1), here(), &who);
         assert!(sent(&mut passive, ms(1)).is_empty());
     }
-    // Nobody answers an answer.
+    // An answer draws no answer.
     let mut passive = server(&[]);
     give(&mut passive, ms(1), here(), &answers[0]);
     assert!(sent(&mut passive, ms(1)).is_empty());
@@ -419,6 +419,9 @@ fn refusals_are_proven_under_the_key_of_the_two() {
     assert!(active.poll_event().is_none());
     give(&mut active, ms(3), there(), &refused);
     active.handle_timeout(ms(3));
-    let told = Event::Closed(CloseReason::Refused("both ends want to send".to_owned()));
-    assert_eq!(active.poll_event().map(|event| format!("{event:?}")), Some(format!("{told:?}")));
+    let expected = Event::Closed(CloseReason::Refused("both ends want to send".to_owned()));
+    assert_eq!(
+        active.poll_event().map(|event| format!("{event:?}")),
+        Some(format!("{expected:?}"))
+    );
 }

@@ -26,7 +26,7 @@ fn config(role: Role) -> Config {
 }
 
 /// Everything that an end has to send now: where to, and what.
-fn said(end: &mut Endpoint, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
+fn sent(end: &mut Endpoint, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
     let (mut all, mut batch) = (Vec::new(), Vec::new());
     while let Some(transmit) = end.poll_transmit(now, &mut batch) {
         let packets = batch.chunks(transmit.segment.max(1));
@@ -37,7 +37,7 @@ fn said(end: &mut Endpoint, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
     all
 }
 
-fn hear(end: &mut Endpoint, now: Instant, from: SocketAddr, packet: &[u8]) {
+fn deliver(end: &mut Endpoint, now: Instant, from: SocketAddr, packet: &[u8]) {
     let mut bytes = packet.to_vec();
     let meta = RecvMeta::default();
     end.handle_datagram(now, Datagram { from, local: None, meta, bytes: &mut bytes });
@@ -48,15 +48,15 @@ fn hear(end: &mut Endpoint, now: Instant, from: SocketAddr, packet: &[u8]) {
 fn talk(now: Instant, ends: [(&mut Endpoint, SocketAddr); 2]) {
     let [(one, at), (other, there)] = ends;
     for _ in 0..50 {
-        let (out, back) = (said(one, now), said(other, now));
+        let (out, back) = (sent(one, now), sent(other, now));
         if out.is_empty() && back.is_empty() {
             return;
         }
         for (_, packet) in out.iter().filter(|(to, _)| *to == there) {
-            hear(other, now, at, packet);
+            deliver(other, now, at, packet);
         }
         for (_, packet) in back.iter().filter(|(to, _)| *to == at) {
-            hear(one, now, there, packet);
+            deliver(one, now, there, packet);
         }
     }
     panic!("they do not come to an end");
@@ -81,13 +81,13 @@ fn admitting() -> (Endpoint, Endpoint) {
 /// A lane that the active end calls, and its first packet.
 fn called(active: &mut Endpoint, seed: u8) -> (Lane, Vec<u8>) {
     let mut lane = active.call_lane(ms(500), [seed; 32]).expect("it is open");
-    let (_, first) = said(&mut lane.end, ms(500)).remove(0);
+    let (_, first) = sent(&mut lane.end, ms(500)).remove(0);
     (lane, first)
 }
 
 /// The lane that has knocked, once its address has answered.
 fn proven(now: Instant, (lane, at): (&mut Lane, SocketAddr), passive: &mut Endpoint) -> Lane {
-    assert!(passive.poll_lane().is_none(), "nobody has answered");
+    assert!(passive.poll_lane().is_none(), "no address has answered");
     talk(now, [(&mut lane.end, at), (&mut *passive, address(2, 4000))]);
     passive.poll_lane().expect("it has answered")
 }
@@ -97,7 +97,7 @@ fn a_lane_opens_with_one_packet_and_talks_when_its_address_has_answered() {
     let (mut active, mut passive) = admitting();
     let (mut lane, first) = called(&mut active, 4);
     assert_eq!((lane.number, lane.peer.peer), (1, address(2, 4000)));
-    hear(&mut passive, ms(510), address(1, 5001), &first);
+    deliver(&mut passive, ms(510), address(1, 5001), &first);
     let mut other = proven(ms(515), (&mut lane, address(1, 5001)), &mut passive);
     assert_eq!((other.number, other.peer.peer), (1, address(1, 5001)));
     assert!(passive.poll_lane().is_none());
@@ -113,9 +113,9 @@ fn a_lane_opens_with_one_packet_and_talks_when_its_address_has_answered() {
 fn a_copied_packet_draws_challenges_alone_and_a_number_opens_once() {
     let (mut active, mut passive) = admitting();
     let (mut lane, first) = called(&mut active, 4);
-    // Somebody who saw it was sooner, from elsewhere.
-    hear(&mut passive, ms(510), address(66, 6), &first);
-    let mut drawn = said(&mut passive, ms(510));
+    // An attacker's copy from another address arrives first.
+    deliver(&mut passive, ms(510), address(66, 6), &first);
+    let mut drawn = sent(&mut passive, ms(510));
     drawn.retain(|(to, _)| *to != address(1, 5000));
     let bytes: usize = drawn.iter().map(|(_, packet)| packet.len()).sum();
     let asks = |(to, packet): &(SocketAddr, Vec<u8>)| {
@@ -124,10 +124,10 @@ fn a_copied_packet_draws_challenges_alone_and_a_number_opens_once() {
     assert!(!drawn.is_empty() && drawn.iter().all(asks), "{drawn:?}");
     assert!(bytes <= 2 * first.len(), "{bytes}");
     for port in [6, 5001] {
-        hear(&mut passive, ms(520), address(66, port), &first);
-        assert!(passive.poll_lane().is_none(), "the number was used, and nobody has answered");
+        deliver(&mut passive, ms(520), address(66, port), &first);
+        assert!(passive.poll_lane().is_none(), "the number was used, and no address has answered");
     }
-    // The true caller, who says more, is found all the same.
+    // The true caller, which sends more, is found all the same.
     let mut now = ms(520);
     let found = (0..40).find_map(|_| {
         now += Duration::from_millis(250);
@@ -143,35 +143,35 @@ fn a_copied_packet_draws_challenges_alone_and_a_number_opens_once() {
 fn an_address_that_does_not_answer_is_forgotten_and_its_number_used() {
     let (mut active, mut passive) = admitting();
     let (mut lane, first) = called(&mut active, 4);
-    hear(&mut passive, ms(510), address(66, 6), &first);
+    deliver(&mut passive, ms(510), address(66, 6), &first);
     let mut asked = 0;
     for at in (510..30_000).step_by(10) {
         passive.handle_timeout(ms(at));
-        let all = said(&mut passive, ms(at));
+        let all = sent(&mut passive, ms(at));
         asked += all.iter().filter(|(to, _)| *to == address(66, 6)).count();
     }
     assert!((1..=10).contains(&asked), "{asked}");
     talk(ms(30_000), [(&mut lane.end, address(1, 5001)), (&mut passive, address(2, 4000))]);
-    hear(&mut passive, ms(30_000), address(1, 5001), &first);
-    assert!(said(&mut passive, ms(30_000)).iter().all(|(to, _)| *to == address(1, 5000)));
+    deliver(&mut passive, ms(30_000), address(1, 5001), &first);
+    assert!(sent(&mut passive, ms(30_000)).iter().all(|(to, _)| *to == address(1, 5000)));
     assert!(passive.poll_lane().is_none());
 }
 
 #[test]
-fn all_lanes_may_knock_at_once() {
+fn all_lanes_may_open_at_once() {
     let (mut active, mut passive) = admitting();
     let mut lanes: Vec<Lane> = Vec::new();
     for at in 0..31 {
         let (lane, first) = called(&mut active, at);
-        hear(&mut passive, ms(510), address(1, 5001 + u16::from(at)), &first);
+        deliver(&mut passive, ms(510), address(1, 5001 + u16::from(at)), &first);
         lanes.push(lane);
     }
-    for (to, asked) in said(&mut passive, ms(520)) {
+    for (to, asked) in sent(&mut passive, ms(520)) {
         let at = to.port().checked_sub(5001).filter(|_| to.ip() == address(1, 0).ip());
         let Some(lane) = at.and_then(|at| lanes.get_mut(usize::from(at))) else { continue };
-        hear(&mut lane.end, ms(520), address(2, 4000), &asked);
-        for (_, packet) in said(&mut lane.end, ms(520)) {
-            hear(&mut passive, ms(530), to, &packet);
+        deliver(&mut lane.end, ms(520), address(2, 4000), &asked);
+        for (_, packet) in sent(&mut lane.end, ms(520)) {
+            deliver(&mut passive, ms(530), to, &packet);
         }
     }
     let opened: Vec<u8> = std::iter::from_fn(|| passive.poll_lane()).map(|l| l.number).collect();
@@ -179,24 +179,24 @@ fn all_lanes_may_knock_at_once() {
 }
 
 #[test]
-fn what_does_not_authenticate_uses_no_number_up() {
+fn a_forged_lane_opening_uses_no_number() {
     let (mut active, mut passive) = admitting();
     let (mut lane, first) = called(&mut active, 4);
     for at in 0..first.len() {
         let mut forged = first.clone();
         forged[at] ^= 1;
-        hear(&mut passive, ms(510), address(1, 5001), &forged);
+        deliver(&mut passive, ms(510), address(1, 5001), &forged);
         assert!(passive.poll_lane().is_none(), "byte {at}");
     }
-    hear(&mut passive, ms(520), address(1, 5001), &first);
+    deliver(&mut passive, ms(520), address(1, 5001), &first);
     proven(ms(525), (&mut lane, address(1, 5001)), &mut passive);
 }
 
 #[test]
-fn nobody_opens_lanes_where_none_are_taken_or_of_another_connection() {
+fn no_lane_opens_without_admission_or_for_another_connection() {
     let (mut active, mut passive) = opened();
     let (_, first) = called(&mut active, 4);
-    hear(&mut passive, ms(510), address(1, 5001), &first);
+    deliver(&mut passive, ms(510), address(1, 5001), &first);
     assert!(passive.poll_lane().is_none(), "it takes none");
     let (mut other, _) = opened();
     passive.admit_lanes([3; 32]);
@@ -205,13 +205,13 @@ fn nobody_opens_lanes_where_none_are_taken_or_of_another_connection() {
     let mut its = Endpoint::passive(config(Role::Receiver), ms(0), [8; 32]);
     talk(ms(1), [(&mut third, address(1, 5000)), (&mut its, address(2, 4000))]);
     let (_, foreign) = called(&mut third, 4);
-    hear(&mut passive, ms(520), address(1, 5001), &foreign);
+    deliver(&mut passive, ms(520), address(1, 5001), &foreign);
     assert!(passive.poll_lane().is_none(), "keys of another connection");
     assert!(other.call_lane(ms(1), [5; 32]).is_some());
 }
 
 #[test]
-fn a_connection_has_so_many_lanes_in_its_life() {
+fn a_connection_opens_at_most_63_lanes_in_its_life() {
     let (mut active, _) = opened();
     let mut numbers = Vec::new();
     loop {
@@ -228,7 +228,7 @@ fn a_connection_has_so_many_lanes_in_its_life() {
 fn a_lane_that_is_forgotten_says_quit_once_and_gives_its_buffers_back() {
     let (mut active, mut passive) = admitting();
     let (mut lane, first) = called(&mut active, 4);
-    hear(&mut passive, ms(510), address(1, 5001), &first);
+    deliver(&mut passive, ms(510), address(1, 5001), &first);
     let mut other = proven(ms(515), (&mut lane, address(1, 5001)), &mut passive);
     talk(ms(520), [(&mut lane.end, address(1, 5001)), (&mut other.end, address(2, 4000))]);
     let image = 1 << 20 | 8192;
@@ -236,17 +236,17 @@ fn a_lane_that_is_forgotten_says_quit_once_and_gives_its_buffers_back() {
     other.end.forget(ms(540), "it is over");
     let events: Vec<Event> = std::iter::from_fn(|| other.end.poll_event()).collect();
     assert!(matches!(events[..], [Event::Returned(_), Event::Closed(_)]), "{events:?}");
-    let quit = said(&mut other.end, ms(540));
+    let quit = sent(&mut other.end, ms(540));
     assert_eq!(quit.len(), 1);
-    hear(&mut lane.end, ms(550), address(2, 4000), &quit[0].1);
+    deliver(&mut lane.end, ms(550), address(2, 4000), &quit[0].1);
     assert!(lane.end.is_closing() && !active.is_closing());
 }
 
 #[test]
-fn a_lane_that_is_refused_is_told_so_at_once() {
+fn a_refused_lane_closes_at_once() {
     let (mut active, mut passive) = admitting();
     let (mut lane, first) = called(&mut active, 4);
-    hear(&mut passive, ms(510), address(1, 5001), &first);
+    deliver(&mut passive, ms(510), address(1, 5001), &first);
     let refused = proven(ms(515), (&mut lane, address(1, 5001)), &mut passive);
     passive.refuse_lane(ms(515), refused, "there are enough lanes");
     assert!(!lane.end.is_closing());
@@ -255,7 +255,7 @@ fn a_lane_that_is_refused_is_told_so_at_once() {
 }
 
 #[test]
-fn who_would_have_another_lane_says_so_once() {
+fn an_end_that_wants_another_lane_asks_once() {
     let (mut active, mut passive) = opened();
     assert!(!active.take_lanes_wanted());
     passive.ask_for_lanes();

@@ -262,7 +262,7 @@ fn only_a_sender_that_answers_marks_asks_for_them() {
 }
 
 #[test]
-fn every_way_round_on_a_clean_path() {
+fn either_end_opens_and_either_sends_on_a_clean_path() {
     for wire in [Wire::Sealed, Wire::Rfc998] {
         for sender_is_active in [true, false] {
             for bytes in [0, 1, 1000, 65_536, 65_537, 1_000_000] {
@@ -275,7 +275,7 @@ fn every_way_round_on_a_clean_path() {
 }
 
 #[test]
-fn every_way_round_on_a_lossy_path() {
+fn either_end_opens_and_either_sends_on_a_lossy_path() {
     for wire in [Wire::Sealed, Wire::Rfc998] {
         for sender_is_active in [true, false] {
             for lose in [3, 5, 10, 100] {
@@ -286,7 +286,7 @@ fn every_way_round_on_a_lossy_path() {
 }
 
 #[test]
-fn packets_are_addressed_to_the_ids_that_an_end_says() {
+fn packets_carry_the_connection_ids_that_their_receiver_chose() {
     let (a, b): (SocketAddr, SocketAddr) = (([192, 0, 2, 1], 1).into(), ([192, 0, 2, 2], 2).into());
     let now = Instant::EPOCH;
     let mut sender = Endpoint::active(config(Wire::Sealed, Role::Sender), b, now, [1; 32]);
@@ -305,7 +305,7 @@ fn packets_are_addressed_to_the_ids_that_an_end_says() {
             continue;
         }
         match (turn, destination(&batch)) {
-            (0, id) => assert_eq!(id, None, "OPEN is for whoever listens"),
+            (0, id) => assert_eq!(id, None, "OPEN is for any listener"),
             (_, id) if turn % 2 == 1 => assert_eq!(id, own),
             (_, id) => to_receiver.extend(id),
         }
@@ -315,7 +315,7 @@ fn packets_are_addressed_to_the_ids_that_an_end_says() {
         );
     }
     assert_eq!(to_receiver.first().copied(), receiver.connection_id());
-    // Somebody opens another: both ids lead here until one is confirmed.
+    // A second peer opens another connection: both ids lead here until one is confirmed.
     let mut again = Endpoint::active(config(Wire::Sealed, Role::Sender), b, now, [3; 32]);
     let mut open = Vec::new();
     again.poll_transmit(now, &mut open).unwrap();
@@ -348,7 +348,7 @@ fn assert_life(lines: &[String], count: u64, stages: &[&str]) {
 }
 
 #[test]
-fn one_ends_trace_tells_the_life_of_buffers_and_where_it_stands() {
+fn a_trace_of_one_end_has_the_stages_of_buffers_and_the_phase() {
     for wire in [Wire::Sealed, Wire::Rfc998] {
         let mut pair = Pair::traced(wire, 10 * BUFFER as usize, 40);
         pair.run();

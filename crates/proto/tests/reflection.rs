@@ -1,5 +1,5 @@
-//! Plain packets with a false address: whoever forges them must not draw more than three times
-//! their bytes upon who has that address (`docs/protocol §2.3`).
+//! Plain packets with a false address. An attacker that forges them must not draw more than three
+//! times their bytes to that address (`docs/protocol §2.3`).
 
 mod timers;
 
@@ -23,7 +23,7 @@ const HEADERS: u64 = 28;
 const BUFFER: u32 = 4000;
 const PACKET: u32 = 500;
 
-/// A passive end of ours, somebody who sends it packets, and the bytes that went either way.
+/// A passive end, packets for it, and the bytes that went either way.
 struct Victim {
     end: Endpoint,
     now: Instant,
@@ -33,8 +33,8 @@ struct Victim {
     data: Vec<(u64, u32)>,
     responses: Vec<Parameters>,
     aborts: u32,
-    /// When it said what: the messages of control packets, and none for KEEPALIVEs.
-    said: Vec<(Instant, Vec<(ControlSeq, Message)>)>,
+    /// The times and messages of its control packets, and no messages for KEEPALIVEs.
+    control: Vec<(Instant, Vec<(ControlSeq, Message)>)>,
     closed: bool,
     last: u64,
 }
@@ -59,13 +59,13 @@ impl Victim {
             data: Vec::new(),
             responses: Vec::new(),
             aborts: 0,
-            said: Vec::new(),
+            control: Vec::new(),
             closed: false,
             last: u64::MAX,
         }
     }
 
-    fn hear(&mut self, mut bytes: Vec<u8>) {
+    fn deliver(&mut self, mut bytes: Vec<u8>) {
         self.came += bytes.len() as u64 + HEADERS;
         let from = SocketAddr::from(([192, 0, 2, 1], 2));
         let datagram = Datagram { from, local: None, meta: RecvMeta::default(), bytes: &mut bytes };
@@ -97,8 +97,10 @@ impl Victim {
                     }
                     Ok((_, Packet998::Response(response))) => self.responses.push(response),
                     Ok((_, Packet998::Abort(_))) => self.aborts += 1,
-                    Ok((_, Packet998::Control(messages))) => self.said.push((self.now, messages)),
-                    Ok((_, Packet998::Keepalive)) => self.said.push((self.now, Vec::new())),
+                    Ok((_, Packet998::Control(messages))) => {
+                        self.control.push((self.now, messages))
+                    }
+                    Ok((_, Packet998::Keepalive)) => self.control.push((self.now, Vec::new())),
                     _ => {}
                 }
             }
@@ -183,7 +185,7 @@ fn one_open_draws_no_more_than_three_times_its_bytes() {
     for (role, mode) in [(Role::Sender, Mode::Read), (Role::Receiver, Mode::Write)] {
         for client in ["", "netblt", "x", &"y".repeat(300)] {
             let mut victim = Victim::new(role, 1);
-            victim.hear(open(mode, client));
+            victim.deliver(open(mode, client));
             victim.pass(seconds(400));
             assert_eq!(victim.responses.len(), 1, "{client}");
             victim.drew_little();
@@ -192,11 +194,11 @@ fn one_open_draws_no_more_than_three_times_its_bytes() {
 }
 
 #[test]
-fn who_repeats_an_open_draws_three_times_that() {
+fn repeated_opens_draw_no_more_than_three_times_their_bytes() {
     for (role, mode) in [(Role::Sender, Mode::Read), (Role::Receiver, Mode::Write)] {
         let mut victim = Victim::new(role, 1);
         for _ in 0..100 {
-            victim.hear(open(mode, ""));
+            victim.deliver(open(mode, ""));
             victim.pass(Duration::from_millis(100));
             victim.drew_little();
         }
@@ -208,9 +210,9 @@ fn who_repeats_an_open_draws_three_times_that() {
 fn forged_grants_draw_no_more_than_three_times_their_bytes() {
     for seed in 0..20 {
         let mut victim = Victim::new(Role::Sender, seed);
-        victim.hear(open(Mode::Read, ""));
-        victim.hear(control((1..=130).map(go)));
-        victim.hear(control((131..=260).map(go)));
+        victim.deliver(open(Mode::Read, ""));
+        victim.deliver(control((1..=130).map(go)));
+        victim.deliver(control((131..=260).map(go)));
         victim.pass(seconds(400));
         assert!(!victim.data.is_empty());
         victim.drew_little();
@@ -223,14 +225,14 @@ fn blind_acceptance_draws_no_more_than_three_times_its_bytes() {
     let (mut came, mut went, mut caught) = (0, 0, 0);
     for seed in 0..100 {
         let mut victim = Victim::new(Role::Sender, seed);
-        victim.hear(open(Mode::Read, ""));
-        victim.hear(control((1..=100).map(go)));
+        victim.deliver(open(Mode::Read, ""));
+        victim.deliver(control((1..=100).map(go)));
         let mut seq = 100;
         for number in 1..=400 {
             victim.pass(Duration::from_millis(20));
             let next = go(number + 100);
             seq += 2;
-            victim.hear(control([ok(seq - 1, number), (seq, next.1)]));
+            victim.deliver(control([ok(seq - 1, number), (seq, next.1)]));
         }
         victim.pass(seconds(20));
         caught += u32::from(victim.aborts == 1 && victim.closed);
@@ -249,11 +251,11 @@ fn blind_questions_draw_no_more_than_three_times_their_bytes() {
         let (mut came, mut went) = (0, 0);
         for seed in 0..100 {
             let mut victim = Victim::new(Role::Sender, seed);
-            victim.hear(open(Mode::Read, ""));
-            victim.hear(control((1..=100).map(go)));
+            victim.deliver(open(Mode::Read, ""));
+            victim.deliver(control((1..=100).map(go)));
             for round in 0..100_u64 {
                 victim.pass(Duration::from_millis(50));
-                victim.hear(control([resend(101 + round as u32, 1 + round, named.to_vec())]));
+                victim.deliver(control([resend(101 + round as u32, 1 + round, named.to_vec())]));
             }
             victim.pass(seconds(20));
             (came, went) = (came + victim.came, went + victim.went);
@@ -267,7 +269,7 @@ fn blind_questions_draw_no_more_than_three_times_their_bytes() {
 fn forged_data_draw_no_more_than_three_times_their_bytes() {
     for acks in [false, true] {
         let mut victim = Victim::new(Role::Receiver, 3);
-        victim.hear(open(Mode::Write, ""));
+        victim.deliver(open(Mode::Write, ""));
         for n in 0..200_u64 {
             victim.pass(Duration::from_millis(100));
             let ack = ControlSeq(if acks { n as u32 + 1 } else { 0 });
@@ -284,7 +286,7 @@ fn forged_data_draw_no_more_than_three_times_their_bytes() {
             let mut data = Vec::new();
             rfc998::encode_data(PORTS, &header, &[0; PACKET as usize], false, &mut data);
             if n % 10 == 0 {
-                victim.hear(data);
+                victim.deliver(data);
             }
             let burst = Burst { packets: 100, interval: Duration::from_millis(1) };
             let (number, end, sent_through) = (PacketNumber(0), None, None);
@@ -301,7 +303,7 @@ fn forged_data_draw_no_more_than_three_times_their_bytes() {
             };
             let mut null = Vec::new();
             rfc998::encode_null_ack(PORTS, &null_ack, &mut null);
-            victim.hear(null);
+            victim.deliver(null);
             victim.drew_little();
         }
         victim.pass(seconds(400));
@@ -309,19 +311,19 @@ fn forged_data_draw_no_more_than_three_times_their_bytes() {
     }
 }
 
-// ---- and who does hear
+// ---- true receivers
 
 #[test]
-fn who_gives_the_number_back_is_trusted_at_once() {
+fn an_address_that_returns_the_proof_is_validated_at_once() {
     let mut victim = Victim::new(Role::Sender, 5);
-    victim.hear(open(Mode::Read, "netblt, a caller"));
+    victim.deliver(open(Mode::Read, "netblt, a caller"));
     let client = victim.responses[0].client.clone();
     assert!(client.starts_with("netblt 1.0 proof="), "{client}");
     let proof = client.rsplit(' ').next().expect("a field");
     let wrong = proof.replace(|c: char| c.is_ascii_digit(), "1");
     for (proof, trusted) in [(wrong.as_str(), false), (proof, true)] {
-        victim.hear(open(Mode::Read, &format!("netblt, a caller {proof}")));
-        victim.hear(control((1..=100).map(go)));
+        victim.deliver(open(Mode::Read, &format!("netblt, a caller {proof}")));
+        victim.deliver(control((1..=100).map(go)));
         victim.pass(seconds(2));
         let sent = victim.data.len();
         assert!(if trusted { sent > 60 } else { sent < 10 }, "{proof}: {sent}");
@@ -331,14 +333,14 @@ fn who_gives_the_number_back_is_trusted_at_once() {
 /// A receiver of few grants that answers what it hears, and nothing more: it asks for what it lacks
 /// every 50 ms.
 #[test]
-fn a_true_receiver_that_knows_nothing_of_this_gets_everything_soon() {
+fn a_receiver_without_the_proof_gets_all_data_soon() {
     for (seed, grants) in [(1, 1), (2, 3), (3, 20), (4, 3), (5, 1)] {
         let mut victim = Victim::new(Role::Sender, seed);
         victim.last = 60;
-        victim.hear(open(Mode::Read, "somebody else"));
+        victim.deliver(open(Mode::Read, "another program"));
         let (mut seq, mut granted, mut done) = (grants as u32, grants, 0_u64);
         let mut here = vec![[false; 8]; 61];
-        victim.hear(control((1..=grants).map(go)));
+        victim.deliver(control((1..=grants).map(go)));
         let begun = victim.now;
         while done < 60 {
             victim.pass(Duration::from_millis(50));
@@ -363,7 +365,7 @@ fn a_true_receiver_that_knows_nothing_of_this_gets_everything_soon() {
                     messages.push(resend(seq, number, missing));
                 }
             }
-            victim.hear(control(messages));
+            victim.deliver(control(messages));
         }
         println!("{grants} grants: {:?}", victim.now.since(begun));
     }
@@ -371,9 +373,9 @@ fn a_true_receiver_that_knows_nothing_of_this_gets_everything_soon() {
 
 /// Hosts whose interface holds one packet lose what follows another at once.
 #[test]
-fn what_little_may_be_said_is_said_one_packet_at_a_time_and_from_the_first_grant() {
+fn an_unvalidated_peer_gets_single_packets_from_the_first_grant_on() {
     let mut victim = Victim::new(Role::Receiver, 3);
-    victim.hear(open(Mode::Write, ""));
+    victim.deliver(open(Mode::Write, ""));
     victim.pass(seconds(100));
     let first = |said: &[(Instant, Vec<(ControlSeq, Message)>)]| -> Vec<u64> {
         said.iter()
@@ -383,19 +385,19 @@ fn what_little_may_be_said_is_said_one_packet_at_a_time_and_from_the_first_grant
             })
             .collect()
     };
-    assert!(victim.said.len() >= 2, "{:?}", victim.said);
-    assert!(first(&victim.said).iter().all(|number| *number == 1), "{:?}", victim.said);
-    for pair in victim.said.windows(2) {
-        assert!(pair[1].0.since(pair[0].0) >= Duration::from_millis(200), "{:?}", victim.said);
+    assert!(victim.control.len() >= 2, "{:?}", victim.control);
+    assert!(first(&victim.control).iter().all(|number| *number == 1), "{:?}", victim.control);
+    for pair in victim.control.windows(2) {
+        assert!(pair[1].0.since(pair[0].0) >= Duration::from_millis(200), "{:?}", victim.control);
     }
     // Whatever comes makes room again, and is answered by what matters, once.
     for _ in 0..10 {
-        victim.said.clear();
+        victim.control.clear();
         let mut keepalive = Vec::new();
         rfc998::encode_keepalive(PORTS, &mut keepalive);
-        victim.hear(keepalive);
-        assert_eq!(victim.said.len(), 1, "{:?}", victim.said);
-        assert_eq!(first(&victim.said).len(), 1);
+        victim.deliver(keepalive);
+        assert_eq!(victim.control.len(), 1, "{:?}", victim.control);
+        assert_eq!(first(&victim.control).len(), 1);
         victim.pass(seconds(15));
         victim.drew_little();
     }

@@ -1,5 +1,5 @@
-//! What somebody on the path, or a flood of strangers, must not be able to do to an opening or to a
-//! connection that stands.
+//! What an attacker on the path, or a flood of forged packets, must not be able to do to an opening
+//! or to an open connection.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -105,7 +105,7 @@ fn a_response_copied_from_elsewhere_does_not_spoil_the_true_one() {
 }
 
 #[test]
-fn a_flood_of_strangers_neither_piles_up_nor_silences_the_connection() {
+fn a_flood_of_forged_opens_fills_no_queue_and_does_not_stop_the_connection() {
     let (_active, mut passive) = connected();
     let mut stranger = Endpoint::active(config(Role::Sender, 8), address(2), ms(0), [3; 32]);
     let junk = sent(&mut stranger, ms(0)).remove(0).1;
@@ -129,9 +129,9 @@ fn a_flood_of_strangers_neither_piles_up_nor_silences_the_connection() {
     assert!(sent(&mut passive, ms(4000)).iter().any(|(_, d)| d[TYPE] == RESPONSE));
 }
 
-/// The client has not heard of the end yet when it offers a buffer: that is not the last of it.
+/// The client does not know of the close yet when it offers a buffer. The buffer is not lost.
 #[test]
-fn what_is_offered_after_the_end_comes_back_before_it_is_told() {
+fn a_buffer_offered_after_the_close_returns_before_the_close_is_reported() {
     let (_, mut passive) = ends();
     passive.quit(ms(1), "enough");
     passive.offer(ms(1), Buffer::new(4096));
@@ -161,7 +161,7 @@ fn a_client_that_gave_up_is_not_opened_again() {
 }
 
 #[test]
-fn nothing_piles_up_while_the_way_out_is_blocked() {
+fn a_blocked_socket_does_not_let_answers_pile_up() {
     let (mut active, _passive) = connected();
     let mut now = ms(10);
     for _ in 0..5000 {
@@ -213,7 +213,7 @@ fn copies_from_elsewhere_do_not_decide_where_the_peer_is() {
 
 /// A router gives the peer another port.
 #[test]
-fn a_peer_that_moves_is_followed_and_nobody_who_copies_it() {
+fn a_peer_that_moves_is_followed_and_a_copying_attacker_is_not() {
     let (mut active, mut passive) = connected();
     let ask = |active: &mut Endpoint, now| {
         active.handle_timeout(now);
@@ -253,16 +253,16 @@ fn a_second_holder_of_the_ticket_waits_until_the_first_is_silent() {
         second.handle_timeout(now);
         assert!(second.poll_event().is_none(), "not yet");
     }
-    // Silence: then it is its turn, and the first one is told.
+    // Silence: then it is its turn, and the first one gets ABORT.
     give(&mut passive, ms(4000), address(3), &open);
     let response = sent(&mut passive, ms(4000)).into_iter().find(|(_, b)| b[TYPE] == RESPONSE);
     give(&mut second, ms(4000), address(2), &response.unwrap().1);
     let confirm = sent(&mut second, ms(4000)).remove(0).1;
     give(&mut passive, ms(4001), address(3), &confirm);
     assert_eq!(opened(&mut passive), Some(address(3)));
-    let told = sent(&mut passive, ms(4001)).into_iter().find(|(_, b)| b[TYPE] == ABORT).unwrap();
-    assert_eq!(told.0, address(1));
-    give(&mut first, ms(4002), address(2), &told.1);
+    let abort = sent(&mut passive, ms(4001)).into_iter().find(|(_, b)| b[TYPE] == ABORT).unwrap();
+    assert_eq!(abort.0, address(1));
+    give(&mut first, ms(4002), address(2), &abort.1);
     let end = std::iter::from_fn(|| first.poll_event()).find_map(|event| match event {
         Event::Closed(reason) => Some(reason),
         _ => None,
@@ -306,7 +306,7 @@ fn a_second_holder_does_not_wait_for_ever() {
 
 /// The listener was started again on its port, with another ticket.
 #[test]
-fn a_peer_that_was_started_again_is_noticed_within_three_seconds() {
+fn a_restarted_peer_is_detected_within_three_seconds() {
     let (mut active, _gone) = connected();
     let mut new = Endpoint::passive(config(Role::Receiver, 9), ms(0), [5; 32]);
     let mut now = ms(1);
@@ -357,8 +357,8 @@ fn refusals_that_show_no_packet_of_ours_end_nothing() {
     assert!(now.since(start) >= Duration::from_secs(10), "{now:?}");
 }
 
-/// A listener that was started again, or that forgot the opening in a flood, answers anew: what it
-/// said before is replayed ahead of that and must not be the end of it.
+/// A listener that was restarted, or that forgot the opening in a flood, answers again. A replay of
+/// its old answer arrives first and must not close the opening.
 #[test]
 fn an_old_response_does_not_spoil_the_new_one() {
     let (mut active, mut old) = ends();
@@ -371,7 +371,7 @@ fn an_old_response_does_not_spoil_the_new_one() {
     for response in [&stale, &fresh, &stale] {
         give(&mut active, ms(2), address(2), response);
     }
-    assert_eq!(opened(&mut active), None, "nobody was heard");
+    assert_eq!(opened(&mut active), None, "no end is authenticated");
     for (_, confirm) in sent(&mut active, ms(2)) {
         give(&mut new, ms(3), address(1), &confirm);
     }
@@ -381,8 +381,8 @@ fn an_old_response_does_not_spoil_the_new_one() {
     assert_eq!(opened(&mut active), Some(address(2)));
 }
 
-/// Everything that two ends say to each other at first.
-fn said(wire: Wire) -> Vec<Vec<u8>> {
+/// All packets of two ends in their first two seconds.
+fn first_packets(wire: Wire) -> Vec<Vec<u8>> {
     let of = |role| Config { wire, ..config(role, 7) };
     let mut ends = [
         Endpoint::active(of(Role::Receiver), address(2), ms(0), [1; 32]),
@@ -396,7 +396,7 @@ fn said(wire: Wire) -> Vec<Vec<u8>> {
     all
 }
 
-/// What is due is said by each of two ends at addresses 1 and 2, and heard by the other.
+/// Each of two ends at addresses 1 and 2 sends what is due, and the other receives it.
 fn exchange(ends: &mut [Endpoint; 2], now: Instant) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for from in 0..2 {
@@ -411,15 +411,15 @@ fn exchange(ends: &mut [Endpoint; 2], now: Instant) -> Vec<Vec<u8>> {
     all
 }
 
-/// Somebody says to one of two ends that listen what another one said once, in the other's name:
-/// they do not go on answering each other.
+/// An attacker replays a packet of an earlier connection to one of two listeners, from the address
+/// of the other: the two do not go on answering each other.
 #[test]
-fn ends_that_listen_do_not_keep_each_other_talking() {
+fn two_listeners_do_not_answer_each_other_for_ever() {
     for wire in [Wire::Sealed, Wire::Rfc998] {
-        let said = said(wire);
+        let first_packets = first_packets(wire);
         let mut answers = 0;
         for roles in [(Role::Receiver, Role::Receiver), (Role::Sender, Role::Receiver)] {
-            for first in &said {
+            for first in &first_packets {
                 let end =
                     |role, n| Endpoint::passive(Config { wire, ..config(role, 7) }, ms(0), [n; 32]);
                 let mut ends = [end(roles.0, 3), end(roles.1, 4)];
@@ -430,6 +430,9 @@ fn ends_that_listen_do_not_keep_each_other_talking() {
                 answers += drawn;
             }
         }
-        assert!(said.len() > 4 && answers > 0, "{wire:?}: something was said, and answered");
+        assert!(
+            first_packets.len() > 4 && answers > 0,
+            "{wire:?}: something was said, and answered"
+        );
     }
 }

@@ -22,7 +22,7 @@ struct Bench {
     end: Endpoint,
     peer: SocketAddr,
     now: Instant,
-    said: Vec<Vec<u8>>,
+    packets: Vec<Vec<u8>>,
 }
 
 impl Bench {
@@ -35,12 +35,12 @@ impl Bench {
     }
 
     fn new(end: Endpoint, peer: SocketAddr) -> Self {
-        let mut new = Self { end, peer, now: start(), said: Vec::new() };
+        let mut new = Self { end, peer, now: start(), packets: Vec::new() };
         new.collect();
         new
     }
 
-    fn hear(&mut self, mut bytes: Vec<u8>) {
+    fn deliver(&mut self, mut bytes: Vec<u8>) {
         let datagram =
             Datagram { from: self.peer, local: None, meta: RecvMeta::default(), bytes: &mut bytes };
         self.end.handle_datagram(self.now, datagram);
@@ -51,7 +51,7 @@ impl Bench {
         loop {
             let mut batch = Vec::new();
             let Some(sent) = self.end.poll_transmit(self.now, &mut batch) else { break };
-            self.said.extend(batch.chunks(sent.segment).map(<[u8]>::to_vec));
+            self.packets.extend(batch.chunks(sent.segment).map(<[u8]>::to_vec));
         }
     }
 
@@ -78,16 +78,16 @@ impl Bench {
         })
     }
 
-    /// What it said of packets that `wanted` picks.
-    fn heard<T>(&self, mut wanted: impl FnMut(Packet998<'_>) -> Option<T>) -> Vec<T> {
-        let parsed = self.said.iter().filter_map(|bytes| {
+    /// The packets that it sent, as far as `wanted` picks them.
+    fn sent<T>(&self, mut wanted: impl FnMut(Packet998<'_>) -> Option<T>) -> Vec<T> {
+        let parsed = self.packets.iter().filter_map(|bytes| {
             rfc998::parse(bytes, false, ControlSeq(1)).ok().and_then(|(_, packet)| wanted(packet))
         });
         parsed.collect()
     }
 
     fn proposal(&self) -> Parameters {
-        let opens = self.heard(|packet| match packet {
+        let opens = self.sent(|packet| match packet {
             Packet998::Open(parameters) => Some(parameters),
             _ => None,
         });
@@ -95,7 +95,7 @@ impl Bench {
     }
 
     fn aborts(&self) -> Vec<String> {
-        self.heard(|packet| match packet {
+        self.sent(|packet| match packet {
             Packet998::Abort(reason) => Some(reason),
             _ => None,
         })
@@ -131,7 +131,7 @@ fn answered(change: impl FnOnce(&mut Parameters)) -> Bench {
     let mut bench = Bench::active(Role::Receiver, |_| {});
     let mut answer = bench.proposal();
     change(&mut answer);
-    bench.hear(response(&answer));
+    bench.deliver(response(&answer));
     bench.pass(Duration::from_millis(1));
     bench
 }
@@ -155,7 +155,7 @@ fn a_bad_response_draws_an_abort() {
 }
 
 #[test]
-fn what_is_too_tight_is_not_called_looser() {
+fn a_refusal_of_too_small_values_does_not_call_them_looser() {
     let tight: [fn(&mut Parameters); 2] = [|p| p.buffer_bytes = 0, |p| p.burst.packets = 0];
     for change in tight {
         let bench = answered(change);
@@ -169,7 +169,7 @@ fn what_is_too_tight_is_not_called_looser() {
 fn checksums_are_switched_on_by_either_end_and_off_by_none() {
     let mut bench = Bench::active(Role::Receiver, |config| config.checksum = false);
     let answer = Parameters { checksum: true, ..bench.proposal() };
-    bench.hear(response(&answer));
+    bench.deliver(response(&answer));
     assert!(bench.events().iter().any(|event| matches!(event, Event::Opened { .. })));
     let off = answered(|p| p.checksum = false);
     assert!(off.aborts()[0].contains("off"), "{:?}", off.aborts());
@@ -181,20 +181,20 @@ fn a_response_to_an_earlier_open_is_ignored_while_the_right_one_may_come() {
     let right = bench.proposal();
     // Whatever else it says.
     let other = Parameters { uid: right.uid ^ 1, buffer_bytes: 1 << 20, ..right.clone() };
-    bench.hear(response(&other));
+    bench.deliver(response(&other));
     bench.pass(Duration::from_millis(300));
     assert!(bench.events().is_empty() && bench.aborts().is_empty());
-    bench.hear(response(&right));
+    bench.deliver(response(&right));
     assert!(bench.events().iter().any(|event| matches!(event, Event::Opened { .. })));
 }
 
-/// What a passive end says to an OPEN, which it hears now: UIDs of RESPONSEs, and ABORTs.
+/// The answers of a passive end to an OPEN: UIDs of RESPONSEs, and the number of ABORTs.
 fn opens(bench: &mut Bench, proposal: &Parameters) -> (Vec<u32>, usize) {
-    bench.said.clear();
+    bench.packets.clear();
     let mut open = Vec::new();
     rfc998::encode_open(PORTS, proposal, &mut open);
-    bench.hear(open);
-    let responses = bench.heard(|packet| match packet {
+    bench.deliver(open);
+    let responses = bench.sent(|packet| match packet {
         Packet998::Response(parameters) => Some(parameters.uid),
         _ => None,
     });
@@ -202,7 +202,7 @@ fn opens(bench: &mut Bench, proposal: &Parameters) -> (Vec<u32>, usize) {
 }
 
 #[test]
-fn a_program_started_again_before_it_was_answered_takes_its_own_place() {
+fn a_program_restarted_before_its_response_replaces_its_own_opening() {
     let mut config = config(Role::Receiver);
     config.death_timer = Duration::from_secs(10);
     let mut bench = Bench::new(Endpoint::passive(config, start(), [1; 32]), peer());
@@ -221,20 +221,20 @@ fn a_program_started_again_before_it_was_answered_takes_its_own_place() {
         "the second has its own time: {events:?}"
     );
     // Once it has said anything it is the connection.
-    bench.hear(plain(rfc998::encode_keepalive));
+    bench.deliver(plain(rfc998::encode_keepalive));
     assert_eq!(opens(&mut bench, &first), (vec![], 1));
     assert_eq!(opens(&mut bench, &second), (vec![2], 0));
 }
 
 #[test]
-fn who_is_stopped_while_it_opens_says_so_once() {
+fn an_active_end_stopped_while_it_opens_sends_quit_once() {
     let mut bench = Bench::active(Role::Receiver, |_| {});
     bench.end.quit(bench.now, "no more");
     bench.collect();
     assert_eq!((quits(&bench), bench.closed()), (1, Some(CloseReason::Quit)));
-    let mut unheard = Endpoint::active(config(Role::Receiver), peer(), start(), [7; 32]);
-    unheard.quit(start(), "no more");
-    assert_eq!(unheard.poll_transmit(start(), &mut Vec::new()), None, "nobody was called yet");
+    let mut silent = Endpoint::active(config(Role::Receiver), peer(), start(), [7; 32]);
+    silent.quit(start(), "no more");
+    assert_eq!(silent.poll_transmit(start(), &mut Vec::new()), None, "no peer was called yet");
 }
 
 #[test]
@@ -298,8 +298,8 @@ fn sending() -> Bench {
         config.death_timer = Duration::from_secs(20);
     });
     let answer = bench.proposal();
-    bench.hear(response(&answer));
-    bench.hear(control(&[go(1, 1), go(2, 2)]));
+    bench.deliver(response(&answer));
+    bench.deliver(control(&[go(1, 1), go(2, 2)]));
     for number in 1..=2 {
         let mut buffer = Buffer::new(4000);
         buffer.set_len(4000);
@@ -313,14 +313,14 @@ fn sending() -> Bench {
 
 /// The DATA packets that left: buffer and packet.
 fn places(bench: &Bench) -> Vec<(u64, u32)> {
-    bench.heard(|packet| match packet {
+    bench.sent(|packet| match packet {
         Packet998::Data { header, .. } => Some((header.buffer.0, header.index.0)),
         _ => None,
     })
 }
 
 fn quits(bench: &Bench) -> usize {
-    bench.heard(|packet| matches!(packet, Packet998::Quit(_)).then_some(())).len()
+    bench.sent(|packet| matches!(packet, Packet998::Quit(_)).then_some(())).len()
 }
 
 fn plain(encode: fn(Ports, &mut Vec<u8>)) -> Vec<u8> {
@@ -338,7 +338,7 @@ fn a_sender_quits_between_two_buffers() {
     bench.pass(Duration::from_millis(40));
     assert_eq!(places(&bench).last(), Some(&(1, 7)), "no buffer is begun any more");
     assert_eq!(quits(&bench), 1);
-    bench.hear(plain(rfc998::encode_quit_ack));
+    bench.deliver(plain(rfc998::encode_quit_ack));
     assert_eq!(bench.closed(), Some(CloseReason::Quit));
 }
 
@@ -349,16 +349,16 @@ fn a_receiver_quits_between_two_buffers() {
     for _ in 0..2 {
         bench.end.offer(bench.now, Buffer::new(4000));
     }
-    bench.hear(response(&answer));
-    bench.hear(data(1, 0, 2));
+    bench.deliver(response(&answer));
+    bench.deliver(data(1, 0, 2));
     bench.end.quit(bench.now, "enough");
     bench.collect();
     for index in 1..7 {
         bench.pass(Duration::from_millis(5));
-        bench.hear(data(1, index, 2));
+        bench.deliver(data(1, index, 2));
     }
     assert_eq!(quits(&bench), 0, "in the middle of a buffer");
-    bench.hear(data(1, 7, 2));
+    bench.deliver(data(1, 7, 2));
     // The client has its buffer.
     assert_eq!(bench.closed(), None);
     bench.collect();
@@ -370,8 +370,8 @@ fn a_silent_sender_is_in_the_middle_of_no_buffer() {
     let mut bench = Bench::active(Role::Receiver, |_| {});
     let answer = bench.proposal();
     bench.end.offer(bench.now, Buffer::new(4000));
-    bench.hear(response(&answer));
-    bench.hear(data(1, 0, 1));
+    bench.deliver(response(&answer));
+    bench.deliver(data(1, 0, 1));
     bench.end.quit(bench.now, "enough");
     bench.pass(Duration::from_millis(900));
     assert_eq!(quits(&bench), 0);

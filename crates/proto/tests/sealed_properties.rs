@@ -1,4 +1,4 @@
-//! The `sealed` wire against bytes that nobody wrote: none makes it panic, and what parses is what
+//! The `sealed` wire against random bytes: none makes it panic, and what parses is what
 //! was meant (`docs/protocol §3`).
 
 use std::time::Duration;
@@ -125,7 +125,7 @@ proptest! {
     }
 
     #[test]
-    fn what_parses_is_said_again_the_same(body in prop_oneof![items(), vec(any::<u8>(), 0..99)]) {
+    fn parsed_bodies_encode_to_equal_bytes(body in prop_oneof![items(), vec(any::<u8>(), 0..99)]) {
         if let Ok(control) = parse_control(&body) {
             let again = encoded(&control);
             prop_assert_eq!(again.len(), body.len());

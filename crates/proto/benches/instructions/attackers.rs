@@ -1,4 +1,4 @@
-//! What somebody makes an end work who holds nothing, or only what he has seen.
+//! The work of an end for packets of an attacker that has no secret, or only recorded packets.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -69,7 +69,7 @@ impl Target {
         let packet = self.packets[self.sent % self.packets.len()].clone();
         self.sent += 1;
         if self.attack == Attack::TrueOpen {
-            // Else most would be told to wait, or to come again with a cookie.
+            // Else most would get a refusal for now, or a cookie.
             self.end = passive();
         }
         packet
@@ -105,7 +105,7 @@ fn passive() -> Endpoint {
     Endpoint::passive(config(Role::Receiver, 7), Instant::EPOCH, [2; 32])
 }
 
-/// An OPEN, the `n`-th of whoever holds `secret`.
+/// An OPEN, the `n`-th by a holder of `secret`.
 fn opening(secret: u8, n: usize) -> Vec<u8> {
     let mut entropy = [secret; 32];
     entropy[..8].copy_from_slice(&n.to_le_bytes());

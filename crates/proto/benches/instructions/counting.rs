@@ -18,7 +18,7 @@ pub(crate) struct Case {
     pub(crate) run: fn() -> u64,
 }
 
-/// The part of a case that counts: callgrind is told to look only into functions of this name.
+/// The part of a case that counts: callgrind counts only functions of this name.
 #[inline(never)]
 pub(crate) fn measured<T>(part: impl FnOnce() -> T) -> T {
     // Else the call might be the function's last act, and a jump.

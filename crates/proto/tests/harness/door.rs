@@ -1,8 +1,8 @@
-//! One door and several true callers, on a path that belongs to somebody who has not their keys:
-//! he drops, delays, doubles and mangles what he likes, and says anything he has seen or made up
-//! from any address (`docs/protocol §4.6`).
+//! One listener and several true callers, on a path that belongs to an attacker without their keys.
+//! It drops, delays, doubles and changes any packet, and sends recorded or invented ones from any
+//! address (`docs/protocol §4.6`).
 //!
-//! Nobody may be drawn into sending more to an address than came from there before a connection is
+//! No end may be drawn into sending more to an address than came from there before a connection is
 //! open; an opening makes one end, however often it is said; no caller is driven away; and when the
 //! path heals, every caller is let in.
 
@@ -254,7 +254,7 @@ impl World {
     }
 }
 
-/// An address of which nobody heard, in one of many networks, or another port of a caller's.
+/// An unused address, in one of many networks, or another port of a caller's.
 fn stranger(bytes: &mut Bytes<'_>) -> SocketAddr {
     let (network, port) = (bytes.byte(), u16::from(bytes.byte()));
     match network {

@@ -28,7 +28,7 @@ use super::conversation::side::{Common, Side};
 
 /// Things it says at most.
 const MAX_EVENTS: usize = 500;
-/// Steps in which the endpoint must come to its end when nobody speaks any more.
+/// Steps in which the endpoint must come to its end when no more packets arrive.
 const MAX_STEPS: usize = 30_000;
 /// Longest body of bytes that mean nothing.
 const MAX_NOISE: usize = 64;
@@ -386,7 +386,7 @@ impl Duel {
         self.side.turn(self.now, &mut self.common, &mut Vec::new());
     }
 
-    /// Nobody speaks any more: an end that is open must find out.
+    /// No more packets arrive: an end that is open must find out.
     fn fall_silent(&mut self) {
         for _ in 0..MAX_STEPS {
             if self.side.closed.is_some() || self.side.openings == 0 {

@@ -236,7 +236,7 @@ impl World {
     }
 }
 
-/// Another number, perhaps another type, and a body that nobody sealed.
+/// Another number, perhaps another type, and a body that no end sealed.
 fn forge_sealed(datagram: &mut Vec<u8>, bytes: &mut Bytes<'_>) {
     if let Some(number) = datagram.get_mut(8..16) {
         let mut wide = 0_u64.to_be_bytes();

@@ -15,7 +15,7 @@ pub(super) const DELAY: Duration = Duration::from_millis(10);
 const MAX_STEPS: usize = 60_000;
 /// Steps where nothing is promised.
 const FEW_STEPS: usize = 300;
-/// OPENs before an active end may say that nobody answers.
+/// OPENs before an active end may close for want of an answer.
 const LEAST_OPENS: u32 = 8;
 
 impl World {
@@ -35,7 +35,7 @@ impl World {
             }
             let arrival = self.bag.front().map(|flying| flying.due);
             let next = earliest([arrival, self.next_timeout()]);
-            let Some(next) = next else { panic!("{}: nobody waits for anything", self.state()) };
+            let Some(next) = next else { panic!("{}: no end waits for anything", self.state()) };
             if arrival == Some(next)
                 && let Some(flying) = self.bag.pop_front()
             {
@@ -52,7 +52,7 @@ impl World {
     fn is_over(&self) -> bool {
         let over = |at: usize| {
             let (side, other) = (&self.sides[at], &self.sides[1 - at]);
-            // Nobody opens: a passive end waits for ever.
+            // No end opens: a passive end waits for ever.
             let alone = !side.active && side.openings == 0 && other.closed.is_some();
             side.closed.is_some() || (alone && self.bag.is_empty())
         };
@@ -71,12 +71,13 @@ impl World {
             CloseReason::Quit => side.quit,
             CloseReason::PeerQuit(_) => other.quit || self.excuses.restarts > 0,
             CloseReason::DeathTimer => {
-                self.now.since(side.heard) >= self.death_timer(at) || self.excuses.restarts > 0
+                self.now.since(side.last_received) >= self.death_timer(at)
+                    || self.excuses.restarts > 0
             }
             CloseReason::NoAnswer { hint, unreachable } => {
-                let told = hint.is_some() || (*unreachable && self.excuses.unreachable);
+                let hinted = hint.is_some() || (*unreachable && self.excuses.unreachable);
                 let patience = self.now.since(Instant::EPOCH) >= self.death_timer(at);
-                (told || patience || side.opens_sent >= LEAST_OPENS) && side.openings == 0
+                (hinted || patience || side.opens_sent >= LEAST_OPENS) && side.openings == 0
             }
             CloseReason::Unreachable => self.excuses.unreachable,
             // What its dead program said may still be under way.
@@ -100,7 +101,7 @@ impl World {
             return;
         }
         assert!(self.common.ever_complete, "not all arrived: {}", self.state());
-        assert!(sender.done, "the sender was not told: {}", self.state());
+        assert!(sender.done, "the sender does not know: {}", self.state());
         assert!(receiver.done || self.excuses.restarts > 0, "not done: {}", self.state());
         let finished = |side: &super::side::Side| side.closed == Some(CloseReason::Finished);
         assert!(finished(sender) && finished(receiver), "{}", self.state());

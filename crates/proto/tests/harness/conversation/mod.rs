@@ -3,7 +3,7 @@
 //! First it chooses a world, then what happens in it, one event after the other: datagrams arrive
 //! in any order, twice, changed or never; time passes; the clients do something, or not. After each
 //! event the oracle looks (see [`side`]). In the end the path heals, the clients do all they can,
-//! and both ends must come to an end: a good one, unless somebody gave up or had good reason to.
+//! and both ends must come to an end: a good one, unless a client gave up or had good reason to.
 
 pub mod faults;
 pub mod healing;
@@ -132,7 +132,7 @@ impl World {
         let handshake = matches!(kind, Some(0 | 1 | 10 | 12 | 13));
         let fresh = !flying.touched && !flying.again && !handshake && self.excuses.restarts == 0;
         if fresh && side.openings > 0 && from == addresses()[1 - flying.to] {
-            side.heard = self.now;
+            side.last_received = self.now;
         }
         side.on_received(from, flying.bytes.len());
         let mut bytes = flying.bytes.clone();
@@ -153,7 +153,7 @@ impl World {
         let ended = self.sides[at].turn(self.now, &mut self.common, &mut sent);
         let due = self.now + healing::DELAY;
         for (to, bytes) in sent {
-            // What goes to an address that only seemed to speak reaches nobody.
+            // What goes to an address that only seemed to speak reaches no end.
             if to == peer {
                 let flying = Flying { to: 1 - at, bytes, touched: false, again: false, due };
                 self.bag.push_back(flying);
@@ -192,7 +192,7 @@ fn side(setup: &Setup, at: usize, now: Instant, start: u8) -> Side {
     };
     let capacity = (config.buffer_bytes + config.table_bytes) as usize;
     let mut side = Side::new(role, endpoint, addresses()[at], (stock, capacity));
-    (side.active, side.automatic, side.heard) = (active, setup.automatic[at], now);
+    (side.active, side.automatic, side.last_received) = (active, setup.automatic[at], now);
     side.homes = vec![addresses()[1 - at]];
     side
 }

@@ -17,15 +17,15 @@ use super::super::bytes::Bytes;
 const MAX_PACKETS: usize = 240;
 const MAX_BUFFERS: usize = 40;
 
-/// What the two clients are like, and what they tell their machines.
+/// The two clients, and the settings of their machines.
 pub struct Setup {
-    /// Which wire both ends speak.
+    /// The wire of both ends.
     pub wire: Wire,
     /// Who opens.
     pub sender_is_active: bool,
-    /// What the sender's machine is told.
+    /// The settings of the sender's machine.
     pub sender: Config,
-    /// What the receiver's machine is told.
+    /// The settings of the receiver's machine.
     pub receiver: Config,
     /// Buffers of the sender's client and the receiver's.
     pub stocks: (usize, usize),
@@ -38,7 +38,7 @@ pub struct Setup {
     /// The verdict.
     pub verified: bool,
     /// `rfc998`: datagrams may be forged with valid checksums. Then nothing is promised but that
-    /// nobody panics and no buffer is lost.
+    /// no end panics and no buffer is lost.
     pub hostile: bool,
     /// How many units the transfer has, and of which lengths its buffers are.
     pub shape: Shape,

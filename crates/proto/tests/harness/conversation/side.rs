@@ -46,12 +46,12 @@ pub struct Side {
     pub automatic: bool,
     /// How it ended.
     pub closed: Option<CloseReason>,
-    /// How often it was told that it is open.
+    /// The number of events that it is open.
     pub openings: u32,
     /// Its client gave up.
     pub quit: bool,
-    /// When the other end's unharmed words last came.
-    pub heard: Instant,
+    /// When an undamaged packet of the other end last came.
+    pub last_received: Instant,
     /// OPENs that left.
     pub opens_sent: u32,
     /// Sender: the news that all is over. Receiver: that all is here.
@@ -96,7 +96,7 @@ impl Side {
             closed: None,
             openings: 0,
             quit: false,
-            heard: Instant::EPOCH,
+            last_received: Instant::EPOCH,
             opens_sent: 0,
             done: false,
             homes: Vec::new(),
@@ -177,7 +177,7 @@ impl Side {
         while let Some(event) = self.endpoint.poll_event() {
             any = true;
             if let Event::Opened { parameters, image_bytes, .. } = &event {
-                self.heard = now;
+                self.last_received = now;
                 if self.role == Role::Sender {
                     common.plan = Some(common.setup.plan(*image_bytes, parameters.packet_bytes));
                 }
@@ -249,7 +249,7 @@ impl Side {
         true
     }
 
-    /// Offers a buffer that is of no use, or (`misused`) supplies one that nobody wanted.
+    /// Offers a buffer that is of no use, or (`misused`) supplies one that no end wanted.
     pub fn offer_nonsense(&mut self, now: Instant, misused: u64) {
         let capacity = (1..SMALLEST_OF_USE).find(|capacity| !self.inside.contains(capacity));
         let Some(capacity) = capacity else { return };
@@ -257,7 +257,7 @@ impl Side {
         buffer.set_len(capacity);
         self.lend(&buffer);
         match self.role {
-            // Number 0 is nobody's, and those from 2^32 on are never granted here.
+            // Number 0 belongs to no buffer, and those from 2^32 on are never granted here.
             Role::Sender => {
                 self.endpoint.supply(now, BufferNumber(misused << 32), buffer, misused > 3);
             }
@@ -416,7 +416,7 @@ impl Side {
         if setup.hostile {
             return;
         }
-        assert!(complete, "the sender's client is told of an end that has not come");
+        assert!(complete, "the sender's client gets the event of an end that has not come");
         let plan = plan.expect("the sender is open");
         assert_eq!(given.is_some(), setup.wire == Wire::Sealed);
         let Some(given) = given else { return };
