@@ -85,7 +85,7 @@ fn every_file_says_what_it_is_for() {
 }
 
 #[test]
-fn nothing_is_left_over() {
+fn no_source_has_a_leftover_marker() {
     let mut offenders = Vec::new();
     for (path, text) in sources() {
         for (i, line) in text.lines().enumerate() {

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_what_they_are_called() {
+    fn a_path_has_the_values_in_its_name() {
         let paths = usual_paths();
         assert_eq!(paths.len(), 3);
         assert!(paths.iter().all(|path| path.name.starts_with(&format!(

@@ -390,7 +390,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everyone_has_a_name_of_its_own_and_says_what_it_needs() {
+    fn every_rival_has_its_own_name_and_names_its_requirements() {
         let all = all();
         let names: BTreeSet<&str> = all.iter().map(|rival| rival.name.as_str()).collect();
         assert_eq!(names.len(), all.len());

@@ -38,7 +38,7 @@ fn with_relay(
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let relay = scope.spawn(|| relay.run(&stop));
-        // The relay must be told to stop also when the test fails.
+        // The relay must stop also when the test fails.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             test(address, counters);
         }));
@@ -122,7 +122,7 @@ fn datagrams_cross_and_answers_come_back() {
 }
 
 #[test]
-fn what_is_lost_depends_on_the_seed_alone() {
+fn losses_depend_on_the_seed_alone() {
     let link = LinkOptions { loss: Probability::from_percent(20), ..LinkOptions::default() };
     let count = 2000_u32;
     let mut model = Path::new(link.clone(), 77, "path/up");
@@ -149,7 +149,7 @@ fn what_is_lost_depends_on_the_seed_alone() {
 }
 
 #[test]
-fn reordered_and_copied_datagrams_are_as_many_as_the_books_say() {
+fn counts_of_reordered_and_copied_datagrams_agree_with_the_statistics() {
     let link = LinkOptions {
         reorder: Probability::from_percent(10),
         reorder_by: Displacement::Packets(2),
@@ -308,7 +308,7 @@ fn a_target_that_is_not_there_yet_ends_nothing() {
 }
 
 #[test]
-fn only_the_target_is_let_in_from_behind() {
+fn only_the_target_may_answer_through_the_relay() {
     let (client, target) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
     let stranger = socket("127.0.0.1:0");
     let to = target.local_addr().unwrap();

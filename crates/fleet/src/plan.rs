@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_was_changed_is_not_believed() {
+    fn a_changed_list_is_refused() {
         let source = tempfile::tempdir().expect("a directory");
         fs::write(source.path().join("f"), "x").expect("written");
         let (_place, run, _) = planned(source.path(), Limits { bytes: 1000, items: 1000 });

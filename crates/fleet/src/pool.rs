@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_get_alike_and_a_chunk_moves_on() {
+    fn hosts_get_equal_shares_and_a_chunk_moves_to_the_next() {
         let four = pool(&["a", "b:1", "c", "d"]);
         let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
         let mut moved = 0;

@@ -5,7 +5,7 @@
 //!
 //! KIND: `random` bytes, `byte` (one), `half` (OPENs with a wrong MAC), `open` (replays of one true
 //! OPEN, made with TICKET or with a key that the server knows), `strange` (those of 64 keys that it
-//! does not know), `sealed` (packets of connections that nobody knows). It sends from 64 ports and
+//! does not know), `sealed` (packets of unknown connections). It sends from 64 ports and
 //! tells how many bytes left and how many came back.
 
 use std::net::{SocketAddr, UdpSocket};
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (target, rate): (SocketAddr, f64) = (address.parse()?, rate.parse()?);
     let lasts = Duration::from_secs_f64(seconds.parse()?);
     let caller = match rest {
-        [] => Caller::Nobody,
+        [] => Caller::Unknown,
         [ticket] => Caller::Ticket(ticket.parse()?),
         [key, server, ..] => Caller::Key(file::read(key.as_ref())?, line::public_key(server)?),
     };
@@ -75,7 +75,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// By what the OPENs prove themselves.
 enum Caller {
-    Nobody,
+    Unknown,
     Ticket(Ticket),
     Key(StaticKey, PublicKey),
 }

@@ -29,7 +29,7 @@ struct Ear {
 
 impl ServerObserver for Ear {
     fn listening(&mut self, ticket: &Ticket) -> std::io::Result<()> {
-        self.tickets.send(ticket.clone()).expect("somebody waits");
+        self.tickets.send(ticket.clone()).expect("the test waits");
         Ok(())
     }
     fn opened(&mut self, _: SocketAddr, _: Role, _: &Parameters) {}
@@ -37,7 +37,7 @@ impl ServerObserver for Ear {
         panic!("{error}");
     }
     fn closed(&mut self, _: SocketAddr, result: Result<Outcome, Error>) {
-        self.results.send(result).expect("somebody waits");
+        self.results.send(result).expect("the test waits");
     }
 }
 
@@ -109,9 +109,9 @@ fn bytes_go_either_way_on_either_wire() {
                 assert_eq!((outcome.role, outcome.summary.bytes), (role, 1_000_003));
                 assert_eq!(outcome.parameters.packet_bytes, 1000);
                 // `rfc998` cannot tell its sender.
-                let told = (wire, role) != (Wire::Rfc998, Role::Sender);
-                assert_eq!(outcome.summary.verified, told, "{wire:?} {role:?}");
-                assert_eq!(outcome.data_timeouts.is_some(), told);
+                let has_verdict = (wire, role) != (Wire::Rfc998, Role::Sender);
+                assert_eq!(outcome.summary.verified, has_verdict, "{wire:?} {role:?}");
+                assert_eq!(outcome.data_timeouts.is_some(), has_verdict);
             });
             ended.expect("it ends by itself after one test");
             let outcome = seen.recv().expect("one test").expect("it succeeded");

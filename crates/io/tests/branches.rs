@@ -1,5 +1,5 @@
 //! Many requests in one session with a server (`docs/protocol §8.8`): one opening, everything at
-//! the same time, and what becomes of it when the server goes, is full or lets nobody in any more.
+//! the same time, and what becomes of it when the server goes, is full or admits no more clients.
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails the test")]
 
@@ -57,24 +57,24 @@ fn requests_of_a_session_come_from_one_address_and_are_logged_one_by_one() {
     server.remove(b"a", RemoveOptions { empty_directory: true, tree: true }, &mut Deaf).unwrap();
     assert!(!host.root("a").exists());
 
-    let told =
-        host.accounts(|told| told.last().is_some_and(|last| last.path == b"a" && last.bytes > 0));
-    let peers: BTreeSet<_> = told.iter().map(|account| account.peer).collect();
-    assert_eq!(peers.len(), 1, "{told:?}");
-    let count = |request: &str| told.iter().filter(|account| account.request == request).count();
+    let records = host
+        .accounts(|records| records.last().is_some_and(|last| last.path == b"a" && last.bytes > 0));
+    let peers: BTreeSet<_> = records.iter().map(|account| account.peer).collect();
+    assert_eq!(peers.len(), 1, "{records:?}");
+    let count = |request: &str| records.iter().filter(|account| account.request == request).count();
     for (request, times) in [("stat", 2), ("put", 2), ("receive", 2), ("list", 1), ("read", 1)] {
         assert_eq!(count(request), times, "{request}");
     }
     assert_eq!(count("none"), 0, "the session itself is nothing that was asked");
     let (get, denied) = (count("get"), Verdict::Denied(RequestErrorKind::NotFound, String::new()));
     assert_eq!(get, 1);
-    assert!(told.iter().any(|account| {
+    assert!(records.iter().any(|account| {
         std::mem::discriminant(&account.verdict) == std::mem::discriminant(&denied)
     }));
 }
 
 #[test]
-fn many_threads_ask_in_one_session_at_once_and_each_is_answered() {
+fn requests_of_many_threads_in_one_session_are_all_answered() {
     let host = Host::start(|_| {}).in_session();
     for number in 0..100 {
         fs::write(host.root(&format!("f{number}")), bytes(number + 1, 3)).unwrap();
@@ -92,18 +92,18 @@ fn many_threads_ask_in_one_session_at_once_and_each_is_answered() {
             });
         }
     });
-    let told = host.accounts(|told| told.len() == 100);
-    assert!(told.iter().all(|account| account.verdict == Verdict::Done));
-    let mut paths: Vec<_> = told.iter().map(|account| &account.path).collect();
+    let records = host.accounts(|records| records.len() == 100);
+    assert!(records.iter().all(|account| account.verdict == Verdict::Done));
+    let mut paths: Vec<_> = records.iter().map(|account| &account.path).collect();
     paths.sort();
     paths.dedup();
     assert_eq!(paths.len(), 100, "each once");
-    let peers: BTreeSet<_> = told.iter().map(|account| account.peer).collect();
+    let peers: BTreeSet<_> = records.iter().map(|account| account.peer).collect();
     assert_eq!(peers.len(), 1);
 }
 
 #[test]
-fn a_session_is_one_however_much_is_asked_in_it_and_goes_when_its_owner_does() {
+fn a_session_is_one_connection_and_closes_with_its_owner() {
     let host = Host::start(|service| service.max_sessions = 1).in_session();
     (0..30).for_each(|_| _ = host.stat("").unwrap());
     let other = host.client(host.rendezvous.clone());
@@ -111,14 +111,14 @@ fn a_session_is_one_however_much_is_asked_in_it_and_goes_when_its_owner_does() {
     host.session.as_ref().unwrap().close();
     let start = Instant::now();
     while other.stat("").is_err() {
-        assert!(start.elapsed() < Duration::from_secs(9), "it was not told");
+        assert!(start.elapsed() < Duration::from_secs(9), "it got no QUIT");
     }
     // And it is opened again.
     let start = Instant::now();
     while host.stat("").is_err() {
         assert!(start.elapsed() < Duration::from_secs(30));
     }
-    // Without a word, one in which nothing is asked makes room when somebody needs it.
+    // An idle session makes room without a message when another client needs it.
     let start = Instant::now();
     while other.stat("").is_err() {
         assert!(start.elapsed() < Duration::from_secs(30));
@@ -131,7 +131,7 @@ fn a_session_has_a_bounded_number_of_requests_at_once() {
     let host = Host::start(|_| {}).in_session();
     fs::write(host.root("f"), "x").unwrap();
     host.stat("f").unwrap();
-    // Announcements wait for nobody; slow readers do.
+    // Announcements do not wait; requests with slow readers do.
     let begin = Barrier::new(40);
     let results: Vec<_> = thread::scope(|scope| {
         let asks = (0..40).map(|_| {
@@ -176,7 +176,7 @@ fn a_restarted_server_is_asked_again() {
 }
 
 #[test]
-fn a_key_that_is_taken_away_asks_nothing_more_in_a_session_that_stands() {
+fn a_removed_key_gets_no_more_answers_in_its_open_session() {
     let key = |number| StaticKey::from_bytes([number; 32]);
     let directory = tempfile::tempdir().unwrap();
     let (members, _) =
@@ -240,9 +240,9 @@ fn a_refused_session_says_why_and_is_closed_at_once() {
 }
 
 /// Sixty at once, which is more than a server has room for beside each other: some wait here, and
-/// none is told that anything is lacking.
+/// none gets an error.
 #[test]
-fn however_much_is_put_at_once_in_a_session_all_of_it_comes() {
+fn many_uploads_at_once_in_a_session_all_arrive() {
     let host = Host::start(|_| {}).in_session();
     fs::create_dir(host.root("d")).unwrap();
     thread::scope(|scope| {

@@ -45,7 +45,7 @@ fn transfer(
     mut act: impl FnMut(&Progress),
 ) -> (Result<Summary, Error>, Result<Summary, Error>) {
     let (tickets, ticket) = channel();
-    let (progress, told) = channel();
+    let (progress, reported) = channel();
     let (none, _unheard) = channel();
     let (of_sender, of_receiver) = match at_sender {
         Some(_) => (progress, none),
@@ -63,12 +63,12 @@ fn transfer(
         let destination = Destination::writer(std::io::sink());
         netblt::receive(destination, &rendezvous, &receives, &mut watch, &Cancel::default())
     });
-    told.iter().for_each(|progress| act(&progress));
+    reported.iter().for_each(|progress| act(&progress));
     (sender.join().unwrap(), receiver.join().unwrap())
 }
 
 #[test]
-fn nothing_moves_in_a_pause_and_everything_after_it() {
+fn a_pause_stops_all_data_and_its_end_releases_them() {
     for sends in [true, false] {
         let control = Control::new();
         control.pause();
@@ -140,7 +140,7 @@ fn the_old_wire_is_paused_between_buffers() {
     };
     let (sends, receives) = (options(Some(&control)), options(None));
     let address = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (progress, told) = channel();
+    let (progress, reported) = channel();
     let (tickets, _) = channel();
     let mut watch = Watch { tickets: tickets.clone(), progress };
     let sender = thread::spawn(move || {
@@ -153,12 +153,12 @@ fn the_old_wire_is_paused_between_buffers() {
     let receiver = thread::spawn(move || {
         let there = Rendezvous::Active(address.to_string());
         let destination = Destination::writer(std::io::sink());
-        // Whoever listens may not listen yet.
+        // The peer may not listen yet.
         thread::sleep(Duration::from_millis(300));
         netblt::receive(destination, &there, &receives, &mut watch, &Cancel::default())
     });
     let mut reports = 0;
-    for progress in told {
+    for progress in reported {
         reports += 1;
         if reports <= 6 {
             assert_eq!(progress.stats.data_packets_sent, 0, "{progress:?}");

@@ -34,7 +34,7 @@ struct Race {
     sum: AtomicU64,
     half: u64,
     shares: Mutex<Vec<f64>>,
-    /// Nobody goes on before all have begun.
+    /// No transfer goes on before all have begun.
     begin: Barrier,
 }
 
@@ -121,7 +121,7 @@ fn sixty_four_at_once_are_all_served_and_alike() {
     let index = jain(&race.shares.lock().unwrap());
     println!("Jain's index when half of all had come: {index:.3}");
     assert!(index >= 0.9, "Jain's index when half of all had come: {index}");
-    let accounts = host.accounts(|told| told.len() == MANY);
+    let accounts = host.accounts(|records| records.len() == MANY);
     assert!(accounts.iter().all(|account| account.verdict == Verdict::Done), "{accounts:?}");
 }
 
@@ -170,7 +170,7 @@ impl Write for Slow {
 }
 
 #[test]
-fn bad_clients_leave_the_others_at_peace() {
+fn bad_clients_do_not_disturb_the_others() {
     let host = Host::start(|_| {});
     let content = bytes(16 << 20, 4);
     fs::write(host.root("file"), &content).unwrap();
@@ -289,7 +289,7 @@ fn fetched_by_two(host: &Host) -> Duration {
 }
 
 #[test]
-fn all_together_keep_to_the_rate() {
+fn all_sessions_together_keep_to_the_rate() {
     // 8 MiB each at 8 MB/s in all are two seconds, but for the burst at the beginning; what is put
     // takes three, of which a grant's rate is not yet known in the first.
     let rate = Some(netblt::Rate::from_bytes_per_second(8_000_000));

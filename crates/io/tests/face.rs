@@ -50,8 +50,8 @@ fn no_message_names_an_option_of_a_program() {
 
 #[test]
 fn a_walk_through_files_can_be_cancelled() {
-    struct Nobody;
-    impl netblt::Observer for Nobody {
+    struct Ignored;
+    impl netblt::Observer for Ignored {
         fn listening(&mut self, _: &Ticket) -> std::io::Result<()> {
             panic!("it listens before it has looked at the files");
         }
@@ -63,21 +63,21 @@ fn a_walk_through_files_can_be_cancelled() {
     let cancel = Cancel::default();
     cancel.cancel();
     let (source, options) = (Source::path(from.path()), Options::default());
-    let sent = netblt::send(source, &Rendezvous::Listen, &options, &mut Nobody, &cancel);
+    let sent = netblt::send(source, &Rendezvous::Listen, &options, &mut Ignored, &cancel);
     assert!(matches!(sent, Err(Error::Interrupted)), "{sent:?}");
 }
 
 #[test]
 fn repair_packets_are_refused_where_there_are_none() {
-    struct Nobody;
-    impl netblt::Observer for Nobody {}
+    struct Ignored;
+    impl netblt::Observer for Ignored {}
     let from = tempfile::tempdir().unwrap();
     fs::write(from.path().join("data"), "data").unwrap();
     let mut options = Options::new(netblt::Wire::Rfc998);
     options.repair = netblt::FecPolicy::Share(netblt::FecPercent::percent(5).unwrap());
     let (source, cancel) = (Source::path(from.path().join("data")), Cancel::default());
-    let nobody = Rendezvous::Active("127.0.0.1:9".to_owned());
-    let sent = netblt::send(source, &nobody, &options, &mut Nobody, &cancel);
+    let no_peer = Rendezvous::Active("127.0.0.1:9".to_owned());
+    let sent = netblt::send(source, &no_peer, &options, &mut Ignored, &cancel);
     let refused = Error::Options(netblt::OptionsError::Repair).to_string();
     assert_eq!(sent.unwrap_err().to_string(), refused);
 }

@@ -128,7 +128,7 @@ fn each_folder_imports_only_lower_ones() {
 }
 
 #[test]
-fn a_receiver_knows_nothing_of_the_walk_through_files() {
+fn the_receiver_does_not_import_the_walk_through_files() {
     let imports = imports();
     let (mut todo, mut seen) = (vec!["transfer::receive".to_owned()], BTreeSet::new());
     while let Some(module) = todo.pop() {

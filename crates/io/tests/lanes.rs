@@ -61,7 +61,7 @@ fn a_tree_arrives_over_three_lanes_whichever_end_listens() {
             assert_eq!(counts.len(), 3, "{counts:?}");
             assert!(counts.iter().all(|packets| *packets > 100), "{counts:?}");
         }
-        // What all have together is what is told of the transfer.
+        // The totals of all are those of the transfer.
         assert_eq!(sent.stats.data_packets_sent, counts(&sent).iter().sum::<u64>());
         assert_eq!(fs::read(to.path().join("tree/large")).unwrap(), bytes(BYTES, 1));
         for i in 0..50 {
@@ -98,15 +98,15 @@ fn a_stream_comes_out_in_order() {
 }
 
 #[test]
-fn there_are_as_many_as_the_end_that_takes_fewer_wants() {
-    for (own, told, lanes) in [(1, 4, 0), (4, 1, 0), (2, 4, 2)] {
+fn a_transfer_has_the_smaller_number_of_lanes_of_both_ends() {
+    for (own, other, lanes) in [(1, 4, 0), (4, 1, 0), (2, 4, 2)] {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(from.path().join("data"), bytes(BYTES, 4)).unwrap();
         let source = Source::Paths(vec![from.path().join("data")]);
         let router = Router::start(|_, _| true);
-        let [sent, received] = router.transfer(source, to.path(), [options(own), options(told)]);
+        let [sent, received] = router.transfer(source, to.path(), [options(own), options(other)]);
         let (sent, received) = (sent.unwrap(), received.unwrap());
-        assert_eq!((sent.lanes.len(), received.lanes.len()), (lanes, lanes), "{own} and {told}");
+        assert_eq!((sent.lanes.len(), received.lanes.len()), (lanes, lanes), "{own} and {other}");
         assert!(fs::read(to.path().join("data")).unwrap() == bytes(BYTES, 4));
     }
 }
@@ -167,7 +167,7 @@ impl Observer for Listening {
     fn connected(&mut self, _peer: &str) {}
     fn progress(&mut self, _progress: &Progress) {}
     fn silent(&mut self, silent: bool) {
-        assert!(!silent, "the main connection is heard");
+        assert!(!silent, "the main connection gets packets");
     }
     fn restarted(&mut self) {
         panic!("it is the same program");
@@ -178,7 +178,7 @@ impl Observer for Listening {
 }
 
 /// A router between the ends, which gives each socket of the caller's a port of its own and lets
-/// pass what it is told to: by whose it is, in the order in which they came, and since when.
+/// pass what `passes` allows: by whose it is, in the order in which they came, and since when.
 struct Router {
     inside: UdpSocket,
     passes: fn(usize, Duration) -> bool,

@@ -93,7 +93,7 @@ fn a_file_that_exists_stops_both_ends_and_stays() {
 }
 
 #[test]
-fn either_end_can_stop_and_the_other_hears_it() {
+fn either_end_can_stop_and_its_peer_gets_quit() {
     for sender_stops in [true, false] {
         let (from, to) = places();
         let big = from.path().join("big");
@@ -152,7 +152,7 @@ fn a_trace_is_one_object_a_line() {
     assert!(text.lines().all(|line| line.starts_with("{\"ns\":") && line.ends_with('}')));
 }
 
-/// A fixed policy has a pace, and nothing else that is told or left out makes it faster.
+/// A fixed policy has a pace, and no other option makes it faster.
 #[test]
 fn no_legal_policy_floods_a_path() {
     let pace = Rate::from_bits_per_second(8_000_000);

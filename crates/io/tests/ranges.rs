@@ -34,20 +34,20 @@ fn labels(range: FileRange) -> RangeLabels {
     RangeLabels { file: FILE, range: own }
 }
 
-/// Puts a range into `in`; what it came to, and the value that was told of it.
+/// Puts a range into `in`; the summary, and the value of the range.
 fn put(
     host: &Host,
     (path, range): (&PathBuf, FileRange),
     change: impl Fn(&mut Options),
 ) -> Result<(Summary, [u8; 32]), Error> {
-    let told = Arc::new(Mutex::new([0; 32]));
-    let hears = Arc::clone(&told);
+    let value = Arc::new(Mutex::new([0; 32]));
+    let result = Arc::clone(&value);
     let mut options = host.options.clone();
-    options.on_file = Some(OnFile::new(move |sum| *hears.lock().unwrap() = sum.blake3));
+    options.on_file = Some(OnFile::new(move |sum| *result.lock().unwrap() = sum.blake3));
     change(&mut options);
     let server = Client { options: &options, ..host.server() };
     let summary = server.put_range(path.clone(), range, labels(range), b"in", &mut Deaf)?;
-    let value = *told.lock().unwrap();
+    let value = *value.lock().unwrap();
     Ok((summary, value))
 }
 
@@ -104,7 +104,7 @@ fn a_file_comes_in_ranges_at_the_same_time() {
     assert_eq!(fs::read_dir(one.root("in")).unwrap().count(), 1);
     assert_eq!(denial(join(&one, "in/deep/g", total, true)), RequestErrorKind::NotFound);
     let is_join = |account: &AuditRecord| account.request == "join" && account.path == b"in";
-    other.accounts(|told| told.iter().any(is_join));
+    other.accounts(|records| records.iter().any(is_join));
 }
 
 /// Stops as soon as so many bytes are through.
@@ -151,7 +151,7 @@ fn a_range_is_resumed_and_can_be_removed() {
     let whole = fs::read(own.join("whole")).unwrap();
     assert_eq!(whole[16 << 20..32 << 20], content[16 << 20..32 << 20]);
     assert!(whole[..16 << 20].iter().all(|byte| *byte == 0));
-    // The directory is nobody's business, but may be removed as what it is.
+    // No request may read the directory, but it may be removed as a leftover.
     let leaf = format!("in/.netblt-ranges-{}", "09".repeat(32));
     assert_eq!(denial(host.stat(&leaf)), RequestErrorKind::Forbidden);
     let inside = format!("{leaf}/whole");

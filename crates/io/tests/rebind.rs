@@ -64,7 +64,7 @@ fn route(inside: &UdpSocket, target: SocketAddr, mut moves: Vec<Duration>, over:
             && moves.first().is_some_and(|at| begun + *at <= now)
         {
             moves.remove(0);
-            // What goes to the old port reaches nobody, and nobody says so.
+            // What goes to the old port is lost, without an ICMP error.
             ports.push(outside());
         }
         let port = ports.last().unwrap();
@@ -137,7 +137,7 @@ fn runs() -> u64 {
 }
 
 #[test]
-fn a_caller_that_gets_another_port_at_any_moment_is_not_lost() {
+fn a_client_whose_port_changes_at_any_moment_keeps_its_transfer() {
     // Moments without a pattern: the fractions of multiples of the golden section.
     let moment = |n: u64| SPAN.mul_f64((n as f64 * 0.618_033_988_749_895).fract());
     for n in 0..runs() {

@@ -48,7 +48,7 @@ fn put(client: &Host, name: &str) -> bool {
 /// Who may change what is above another one's root puts a link in its place: before that one has
 /// asked anything, and afterwards.
 #[test]
-fn a_link_in_the_place_of_a_root_is_no_way_out() {
+fn a_link_in_the_place_of_a_root_does_not_lead_outside() {
     let (host, clients) = host(|root| {
         // Another name for what is served, as for whatever is above it.
         symlink(root, root.with_file_name("alias")).unwrap();
@@ -103,7 +103,7 @@ fn a_link_in_the_place_of_a_root_is_no_way_out() {
     assert_eq!(fs::read_dir(out.join("in")).unwrap().count(), 1);
 }
 
-/// What stands under the name of a root is looked up anew: another directory, or none.
+/// What stands under the name of a root is looked up again: another directory, or none.
 #[test]
 fn a_root_that_is_made_again_is_the_new_one() {
     let (host, clients) = host(|root| {

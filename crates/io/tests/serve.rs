@@ -87,9 +87,9 @@ fn files_and_trees_come_and_go() {
     assert_eq!(left, 1);
     let renamed = |account: &AuditRecord| account.path == b"renamed" && account.request == "put";
     let data = |account: &AuditRecord| account.request == "receive";
-    let told = host.accounts(|told| told.iter().any(renamed) && told.iter().any(data));
-    assert_eq!(told.iter().find(|account| renamed(account)).unwrap().verdict, Verdict::Done);
-    let data = told.iter().find(|account| data(account)).unwrap();
+    let records = host.accounts(|records| records.iter().any(renamed) && records.iter().any(data));
+    assert_eq!(records.iter().find(|account| renamed(account)).unwrap().verdict, Verdict::Done);
+    let data = records.iter().find(|account| data(account)).unwrap();
     assert_eq!((data.bytes, &data.path[..]), (5_000_000, &b"renamed"[..]));
 }
 
@@ -145,14 +145,14 @@ fn a_directory_of_many_is_listed_page_by_page() {
     names.iter().for_each(|name| fs::write(host.root(name), "").unwrap());
     assert_eq!(host.names(""), names);
     // Whether there is more the first page tells; what is asked then is asked in one session.
-    let told = host.accounts(|told| told.len() == 3);
-    let peers: Vec<_> = told.iter().map(|account| account.peer).collect();
-    assert!(told.iter().all(|account| account.request == "list"), "{told:?}");
-    assert!(peers[0] != peers[1] && peers[1] == peers[2], "{told:?}");
+    let records = host.accounts(|records| records.len() == 3);
+    let peers: Vec<_> = records.iter().map(|account| account.peer).collect();
+    assert!(records.iter().all(|account| account.request == "list"), "{records:?}");
+    assert!(peers[0] != peers[1] && peers[1] == peers[2], "{records:?}");
 }
 
 #[test]
-fn nothing_outside_is_reached_by_name_or_link() {
+fn no_path_outside_the_root_is_reached_by_name_or_link() {
     let host = Host::start(|_| {});
     let here = tempfile::tempdir().unwrap();
     fs::write(here.path().join("f"), b"new").unwrap();
@@ -247,8 +247,8 @@ fn expired_permissions_are_refused() {
     assert_eq!(denial(host.stat("")), RequestErrorKind::Forbidden);
 }
 
-/// Somebody who may write swaps a directory for a link that leads out, again and again, while
-/// others read and write through that name.
+/// A client with write permission swaps a directory for a link that leads out, again and again,
+/// while others read and write through that name.
 #[test]
 fn nothing_outside_is_reached_by_a_race() {
     let host = Host::start(|_| {});
@@ -325,7 +325,7 @@ fn each_key_has_a_grant_of_its_own() {
     let wrong = host.client(host.calling(static_key(1), static_key(8).public()));
     assert!(matches!(wrong.stat("own").unwrap_err(), Error::Connect { .. }));
     let put_by_all = |account: &AuditRecord| account.name == "all" && account.request == "put";
-    host.accounts(|told| told.iter().any(put_by_all));
+    host.accounts(|records| records.iter().any(put_by_all));
 
     // One is taken away, another is let in: at the next opening, with the server running.
     let mut clients = clients;

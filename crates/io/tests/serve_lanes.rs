@@ -69,7 +69,7 @@ fn transfers_use_the_smaller_number_of_lanes_of_both_ends() {
             assert!(fs::read(place.join("large")).unwrap() == bytes(BYTES, 1));
             assert!(fs::read(place.join("small")).unwrap() == bytes(99, 2));
         }
-        // What is only told takes one.
+        // A request without data takes one.
         assert_eq!(host.names("tree"), ["large", "small"]);
     }
 }

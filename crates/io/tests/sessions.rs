@@ -19,7 +19,7 @@ fn resident() -> u64 {
 }
 
 #[test]
-fn many_one_after_the_other_leave_nothing_behind() {
+fn many_sessions_in_succession_leave_nothing_behind() {
     let sessions = std::env::var("NETBLT_SESSIONS").ok().and_then(|n| n.parse().ok());
     let sessions: usize = sessions.unwrap_or(200);
     let host = Host::start(|_| {});

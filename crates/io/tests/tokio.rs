@@ -77,6 +77,6 @@ async fn a_future_that_is_dropped_stops_its_transfer() {
     assert!(!sending.is_over());
     let short = tokio::time::timeout(Duration::from_millis(1), sending).await;
     assert!(short.is_err() && cancel.is_cancelled());
-    let told = tokio::time::timeout(LIMIT, receiving).await.unwrap();
-    assert!(matches!(&told, Err(Error::Ended(_))) && told.unwrap_err().is_retryable());
+    let received = tokio::time::timeout(LIMIT, receiving).await.unwrap();
+    assert!(matches!(&received, Err(Error::Ended(_))) && received.unwrap_err().is_retryable());
 }

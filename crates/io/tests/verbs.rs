@@ -34,7 +34,7 @@ fn read(host: &Host, pieces: &[Piece]) -> Result<Vec<Read>, Error> {
 }
 
 #[test]
-fn things_get_other_names() {
+fn files_and_directories_are_renamed() {
     let host = Host::start(|_| {});
     fs::create_dir_all(host.root("d/sub")).unwrap();
     fs::write(host.root("d/f"), "f").unwrap();
@@ -67,11 +67,11 @@ fn things_get_other_names() {
     assert_eq!(denial(rename(&host, "", "x", true)), RequestErrorKind::Forbidden);
     assert_eq!(host.names(""), ["e", "empty", "moved"]);
     let renamed = |account: &AuditRecord| account.request == "rename" && account.path == b"d/f";
-    host.accounts(|told| told.iter().any(renamed));
+    host.accounts(|records| records.iter().any(renamed));
 }
 
 #[test]
-fn things_are_copied_there() {
+fn files_and_directories_are_copied_on_the_server() {
     let host = Host::start(|_| {});
     fs::create_dir_all(host.root("tree/sub")).unwrap();
     let content = bytes(5_000_000, 1);
@@ -152,7 +152,7 @@ fn pieces_of_files_are_read_with_one_connection() {
         (denied(3), denied(4)),
         (RequestErrorKind::NotFound, RequestErrorKind::IsADirectory)
     );
-    let asked = host.accounts(|told| told.iter().any(|account| account.request == "read"));
+    let asked = host.accounts(|records| records.iter().any(|account| account.request == "read"));
     assert_eq!(asked.len(), 1);
     // More than one request holds are asked for in several.
     let many: Vec<Piece> = (0..5000).map(|at| piece("d/small", at % 1000, 1)).collect();
@@ -164,7 +164,7 @@ fn pieces_of_files_are_read_with_one_connection() {
 }
 
 #[test]
-fn nothing_outside_is_renamed_copied_or_read() {
+fn no_path_outside_the_root_is_renamed_copied_or_read() {
     let host = Host::start(|_| {});
     let out = host.directory.path().to_owned();
     symlink("../secret", host.root("link")).unwrap();
@@ -195,7 +195,7 @@ fn nothing_outside_is_renamed_copied_or_read() {
     assert_eq!(fs::read(host.root("link")).unwrap(), b"inside");
     assert_eq!(fs::read(out.join("secret")).unwrap(), b"outside");
     assert_eq!(fs::read_dir(&out).unwrap().count(), 2);
-    // What transfers keep is nobody's.
+    // No request may touch what transfers keep.
     fs::create_dir(host.root(".netblt-partial")).unwrap();
     fs::write(host.root(".netblt-partial/1"), "part").unwrap();
     for (from, to) in [(".netblt-partial/1", "x"), ("link", ".netblt-partial/2")] {
@@ -206,7 +206,7 @@ fn nothing_outside_is_renamed_copied_or_read() {
     assert_eq!(denial(read(&host, &parts)), RequestErrorKind::Forbidden);
 }
 
-/// Somebody who may write swaps a directory for a link that leads out, again and again.
+/// A client with write permission swaps a directory for a link that leads out, again and again.
 #[test]
 fn nothing_outside_is_reached_by_a_race() {
     let host = Host::start(|_| {});

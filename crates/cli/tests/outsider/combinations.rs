@@ -72,7 +72,7 @@ fn combination(role: u64, number: u64) -> Combination {
     Combination { bytes, terms, policy, lost }
 }
 
-/// Runs those of one role, some at a time, since most of it is waiting; each is told when it fails.
+/// Runs those of one role, some at a time, since most of it is waiting; each failure is printed.
 fn all(role: u64, run: impl Fn(&Env, &Combination) + Sync) {
     let run = &run;
     let some = |first: u64| {

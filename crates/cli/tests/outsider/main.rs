@@ -1,4 +1,4 @@
-//! RFC 998 as somebody else would write it, against the program: a peer in all four roles that puts
+//! An independent implementation of RFC 998 against the program: a peer in all four roles that puts
 //! its packets together byte by byte from the figures of RFC 998 §8 and shares no code with ours,
 //! and a watch that judges what comes by the times at which it comes.
 
@@ -18,8 +18,8 @@ use testenv::{Env, Running};
 fn waiting(env: &Env, args: &[&str]) -> (Running, String) {
     let here = ["--wire", "rfc998", "--listen", "127.0.0.1:0", "--json"];
     let mut running = env.start(&[args, &here].concat());
-    let told = running.event("listening", |_| true);
-    let address = told["address"].as_str().expect("an address").to_owned();
+    let listening = running.event("listening", |_| true);
+    let address = listening["address"].as_str().expect("an address").to_owned();
     (running, address)
 }
 
@@ -138,7 +138,7 @@ fn every_term_of_an_open_is_an_option() {
 }
 
 #[test]
-fn who_reads_says_its_terms_too() {
+fn an_active_receiver_sends_its_terms_too() {
     let env = Env::new();
     let content = testenv::noise(10_000);
     let mut peer = Peer::new();
@@ -165,7 +165,7 @@ fn who_reads_says_its_terms_too() {
 }
 
 #[test]
-fn who_wants_the_same_as_we_is_refused_and_others_are_still_welcome() {
+fn a_peer_with_our_role_is_refused_and_others_are_still_accepted() {
     let env = Env::new();
     let content = env.make_file("data", 5000);
     let (sender, address) = waiting(&env, &["send", "data"]);

@@ -28,7 +28,7 @@ fn everything() -> impl Iterator<Item = (&'static str, (u16, u32, usize))> {
 }
 
 #[test]
-fn every_sender_that_calls_keeps_to_what_was_agreed_on_and_says_what_it_does() {
+fn every_active_sender_keeps_to_the_agreed_burst_values_and_announces_them() {
     for (policy, (packet, buffer, bytes)) in everything() {
         let env = Env::new();
         let content = env.make_file("data", bytes);
@@ -44,7 +44,7 @@ fn every_sender_that_calls_keeps_to_what_was_agreed_on_and_says_what_it_does() {
 }
 
 #[test]
-fn every_sender_that_is_called_keeps_to_what_was_agreed_on_and_says_what_it_does() {
+fn every_passive_sender_keeps_to_the_agreed_burst_values_and_announces_them() {
     for (policy, (packet, buffer, bytes)) in everything() {
         let env = Env::new();
         let content = env.make_file("data", bytes);
@@ -79,7 +79,7 @@ fn an_offer_restrains_every_sender_and_is_confirmed() {
 
 /// Of 152 bytes each, headers included, 82 packets a second are less than the 250 agreed on.
 #[test]
-fn a_rate_that_changes_meanwhile_restrains_every_sender_and_is_told() {
+fn a_rate_changed_in_a_transfer_restrains_every_sender_and_is_announced() {
     for policy in POLICIES {
         let env = Env::new();
         let content = env.make_file("data", 16_000);
@@ -135,7 +135,7 @@ fn there_is_no_other_policy_on_this_wire() {
 /// A sender that is slower than it says, and sleeps now and then, loses nothing: nothing is called
 /// lost, and hardly anything asked for.
 #[test]
-fn of_a_slow_sender_nothing_is_called_lost_and_hardly_anything_asked_for() {
+fn a_slow_sender_gets_no_loss_report_and_hardly_any_resend() {
     let env = Env::new();
     let content = testenv::noise(10_000_000);
     let (receiver, address) = waiting(&env, &["receive", "out"]);
@@ -148,13 +148,13 @@ fn of_a_slow_sender_nothing_is_called_lost_and_hardly_anything_asked_for() {
     let summary = receiver.finish().exits(0).last_event("summary");
     assert!(std::fs::read(env.path("out")).expect("the file") == content);
     assert_eq!(summary["packets_lost"], 0, "{summary}");
-    assert!(summary["digest"].is_null(), "nobody agreed on one: {summary}");
+    assert!(summary["digest"].is_null(), "no digest was agreed on: {summary}");
     println!("{} needless RESENDs, {} packets", peer.needless, peer.sent);
     assert!(peer.needless * 1000 <= peer.sent, "{} of {}", peer.needless, peer.sent);
 }
 
 #[test]
-fn what_is_lost_is_counted() {
+fn lost_packets_are_counted() {
     let env = Env::new();
     let content = testenv::noise(60_000);
     let (receiver, address) = waiting(&env, &["receive", "out"]);

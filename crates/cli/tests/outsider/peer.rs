@@ -1,5 +1,5 @@
-//! RFC 998 as somebody else would write it: a peer in all four roles that puts its packets together
-//! byte by byte from the figures of RFC 998 §8.
+//! An independent implementation of RFC 998: a peer in all four roles that puts its packets
+//! together byte by byte from the figures of RFC 998 §8.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::io::ErrorKind;
@@ -375,9 +375,9 @@ impl Peer {
         while accepted.len() < buffers.len() || silence < 10 {
             let until_burst = next.saturating_duration_since(Instant::now());
             let idle = queue.is_empty();
-            let heard = self.recv_within(if idle { PATIENCE } else { until_burst });
-            silence = if heard.is_some() { 0 } else { silence + u32::from(idle) };
-            match heard.as_ref().map(|packet| packet[3]) {
+            let received = self.recv_within(if idle { PATIENCE } else { until_burst });
+            silence = if received.is_some() { 0 } else { silence + u32::from(idle) };
+            match received.as_ref().map(|packet| packet[3]) {
                 None | Some(CONTROL | RESPONSE) => {}
                 Some(DONE) => {
                     assert_eq!(accepted.len(), buffers.len(), "DONE before the last OK");
@@ -385,7 +385,7 @@ impl Peer {
                 }
                 Some(other) => panic!("a packet of type {other}"),
             }
-            let control = heard.filter(|packet| packet[3] == CONTROL);
+            let control = received.filter(|packet| packet[3] == CONTROL);
             for (kind, seq, number, message) in control.iter().flat_map(|packet| messages(packet)) {
                 if seq != high + 1 {
                     continue;
@@ -521,7 +521,7 @@ fn ask_again(
         if filling.is_whole() || last.is_some_and(|last| *number > last) {
             continue;
         }
-        // Without the last packet nobody knows how many there are.
+        // Without the last packet the number of packets is unknown.
         let full = terms.buffer.div_ceil(terms.packet.into()) as usize;
         let all = 0..filling.count.unwrap_or(full) as u16;
         let missing: Vec<u16> = all.filter(|i| !filling.packets.contains_key(i)).collect();

@@ -21,7 +21,7 @@ pub(crate) struct Watch {
     /// What it announced last, and the first packet after that.
     force: Option<(Burst, usize)>,
     /// A control packet was sent to it.
-    told: bool,
+    control_sent: bool,
     /// Offers in OK messages, by the sequence number of each.
     offers: Vec<(u16, Burst)>,
     /// Earliest and latest time at which each DATA packet can have come.
@@ -37,7 +37,7 @@ impl Watch {
     }
 
     pub(crate) fn on_control(&mut self) {
-        self.told = true;
+        self.control_sent = true;
     }
 
     pub(crate) fn on_offer(&mut self, seq: u16, burst: Burst) {
@@ -49,7 +49,7 @@ impl Watch {
         if is_looser(burst, agreed) {
             self.fault(format!("{burst:?} announced where {agreed:?} was agreed on"));
         }
-        if !self.told && burst != agreed {
+        if !self.control_sent && burst != agreed {
             self.fault(format!("{burst:?} announced before the first GO"));
         }
         if burst != force {
@@ -66,7 +66,9 @@ impl Watch {
         self.keeps("announced", force, since);
         let offer = self.offers.iter().find(|(seq, offer)| *seq <= ack && is_looser(force, *offer));
         if let Some((_, offer)) = offer.copied() {
-            self.fault(format!("{offer:?} was offered and heard of, and {force:?} is in force"));
+            self.fault(format!(
+                "{offer:?} was offered and acknowledged, and {force:?} is in force"
+            ));
         }
     }
 
@@ -106,7 +108,7 @@ fn is_looser((packets, millis): Burst, (most, least): Burst) -> bool {
 }
 
 #[test]
-fn a_watch_can_find_something() {
+fn the_watch_finds_a_planted_violation() {
     let start = Instant::now();
     let at = |ms| (start + Duration::from_millis(ms), start + Duration::from_millis(ms));
     let mut watch = Watch::default();
@@ -127,7 +129,7 @@ fn a_watch_can_find_something() {
     assert_eq!(watch.faults().len(), 6, "not what was said: {:?}", watch.faults());
     watch.on_offer(3, (1, 30));
     watch.on_data(at(90), 2);
-    assert_eq!(watch.faults().len(), 6, "not heard of yet");
+    assert_eq!(watch.faults().len(), 6, "not acknowledged yet");
     watch.on_data(at(120), 3);
-    assert_eq!(watch.faults().len(), 7, "heard of, and not obeyed: {:?}", watch.faults());
+    assert_eq!(watch.faults().len(), 7, "acknowledged, and not obeyed: {:?}", watch.faults());
 }

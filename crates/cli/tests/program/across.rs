@@ -42,8 +42,8 @@ impl Two {
                 "--authorized-keys",
                 &keys,
             ]);
-            let told = server.event("listening", |_| true);
-            at.push(told["addresses"][0].as_str().expect("an address").to_owned());
+            let listening = server.event("listening", |_| true);
+            at.push(listening["addresses"][0].as_str().expect("an address").to_owned());
             servers.push(server);
         }
         Self { env, servers, at }
@@ -61,7 +61,7 @@ impl Two {
         self.env.run(&self.args(options, from, to))
     }
 
-    /// Stops both: what each has told.
+    /// Stops both servers: the log of each.
     fn stop(self) -> Vec<String> {
         let stop = |server: Running| {
             server.signal(Signal::TERM);
@@ -85,7 +85,7 @@ fn files_and_trees_go_straight_from_one_server_to_another() {
 
     let copied = two.cp(&["--json"], "big", "in/").exits(0).last_event("summary");
     assert_eq!((&copied["verified"], &copied["bytes"]), (&true.into(), &big.len().into()));
-    // The two have agreed on a digest, and the caller has not heard of it.
+    // The two have agreed on a digest, and the caller does not know it.
     assert_eq!(copied["digest"], serde_json::Value::Null);
     assert_eq!(fs::read(env.path("other/in/big")).expect("the file"), big);
     two.cp(&[], "big", "renamed").exits(0);
@@ -104,14 +104,14 @@ fn files_and_trees_go_straight_from_one_server_to_another() {
     assert_eq!(tree(&env.path("one/dir")), tree(&env.path("other/apart")));
     two.cp(&[], "big", "no/such").exits(11).says("/no/such: ");
     two.cp(&["--rate", "1Mbit"], "big", "in").exits(1).says("max-rate=");
-    let told = two.stop();
-    assert!(told[0].contains(r#""bytes":3145735"#) && told[0].contains(r#""request":"send""#));
-    assert!(told[1].contains(r#""request":"receive""#), "{}", told[1]);
+    let log = two.stop();
+    assert!(log[0].contains(r#""bytes":3145735"#) && log[0].contains(r#""request":"send""#));
+    assert!(log[1].contains(r#""request":"receive""#), "{}", log[1]);
 }
 
 #[test]
 fn each_side_allows_what_the_callers_key_may_there() {
-    // Nobody calls others at the wish of a key without the option.
+    // A server calls no other server for a key without the option.
     let two = Two::start(["read-only", ""]);
     two.env.make_file("one/f", 10);
     two.cp(&[], "f", "f").exits(11).says("/f: ").says("the option third-party");
@@ -150,7 +150,7 @@ fn each_side_allows_what_the_callers_key_may_there() {
 }
 
 #[test]
-fn both_stop_when_the_caller_does_and_what_has_come_is_gone_on_with() {
+fn both_servers_stop_when_the_caller_does_and_the_data_are_resumed() {
     for signal in [Signal::INT, Signal::KILL] {
         let two = Two::start(["third-party,max-rate=100Mbit", ""]);
         let content = two.env.make_file("one/big", 64 * MIB);
@@ -164,8 +164,8 @@ fn both_stop_when_the_caller_does_and_what_has_come_is_gone_on_with() {
             server.signal(Signal::TERM);
         }
         for (server, request) in servers.into_iter().zip(["send", "receive"]) {
-            let told = server.finish().exits(0).text();
-            let line = told.lines().find(|line| line.contains(&format!("\"{request}\"")));
+            let log = server.finish().exits(0).text();
+            let line = log.lines().find(|line| line.contains(&format!("\"{request}\"")));
             let line = line.expect("it was asked for");
             assert!(line.contains(r#""verdict":"failed""#), "{line}");
         }

@@ -17,13 +17,13 @@ const DEFAULT_ACL: &str = "system.posix_acl_default";
 /// An access list as the kernel has it: its owner, user 12345, its group, a mask, others.
 fn acl(others: u16) -> Vec<u8> {
     let mut list = 2u32.to_le_bytes().to_vec();
-    let nobody = u32::MAX;
+    let undefined = u32::MAX;
     for (tag, permissions, id) in [
-        (1u16, 6u16, nobody),
+        (1u16, 6u16, undefined),
         (2, 4, 12_345),
-        (4, 4, nobody),
-        (16, 4, nobody),
-        (32, others, nobody),
+        (4, 4, undefined),
+        (16, 4, undefined),
+        (32, others, undefined),
     ] {
         list.extend_from_slice(&tag.to_le_bytes());
         list.extend_from_slice(&permissions.to_le_bytes());
@@ -75,7 +75,7 @@ const ALL: [(&str, &str); 6] = [
 ];
 
 #[test]
-fn what_is_asked_for_goes_with_files_and_nothing_else() {
+fn only_the_requested_attributes_are_sent() {
     if !able(&[], &[]) {
         return;
     }
@@ -127,7 +127,7 @@ fn what_is_asked_for_goes_with_files_and_nothing_else() {
 }
 
 #[test]
-fn what_cannot_be_set_or_told_is_named_and_the_file_arrives() {
+fn an_attribute_that_cannot_be_read_or_set_is_named_and_the_file_arrives() {
     if !able(&[], &[]) {
         return;
     }

@@ -84,19 +84,20 @@ fn without_a_terminal_there_are_lines_if_asked_for() {
     let env = Env::new();
     let (sender, ticket) = slow_sender(&env, "x");
     env.make_directory("to");
-    let told = env.run(&["receive", &ticket, "to", "--progress=200ms"]).exits(0);
+    let received = env.run(&["receive", &ticket, "to", "--progress=200ms"]).exits(0);
     sender.finish().exits(0);
-    let lines = told.stderr.lines().filter(|line| line.contains(" % ") && line.contains(" of 3 "));
-    assert!(lines.count() >= 3, "{}", told.stderr);
+    let lines =
+        received.stderr.lines().filter(|line| line.contains(" % ") && line.contains(" of 3 "));
+    assert!(lines.count() >= 3, "{}", received.stderr);
     let (sender, ticket) = slow_sender(&env, "x");
-    let told = env.run(&["receive", &ticket, "to", "--overwrite", "always"]).exits(0);
+    let received = env.run(&["receive", &ticket, "to", "--overwrite", "always"]).exits(0);
     sender.finish().exits(0);
-    assert!(!told.stderr.contains(" % "), "{}", told.stderr);
+    assert!(!received.stderr.contains(" % "), "{}", received.stderr);
     env.run(&["receive", "--progress", "--quiet"]).exits(1).says("cannot be used with");
 }
 
 #[test]
-fn machines_hear_which_file_it_is() {
+fn json_progress_names_the_file() {
     let env = Env::new();
     fs::create_dir_all(env.path("t")).expect("made");
     fs::write(env.path("t/a"), testenv::noise(3_000_000)).expect("written");
@@ -106,14 +107,14 @@ fn machines_hear_which_file_it_is() {
     let ticket = sender.event("listening", |_| true)["ticket"].as_str().expect("text").to_owned();
     env.make_directory("to");
     let receiver = env.start(&["receive", &ticket, "to", "--quiet"]);
-    let told = sender.event("progress", |data| data["file"] == 2);
-    assert_eq!((&told["files"], &told["name"]), (&2.into(), &"t/b".into()));
+    let progress = sender.event("progress", |data| data["file"] == 2);
+    assert_eq!((&progress["files"], &progress["name"]), (&2.into(), &"t/b".into()));
     sender.finish().exits(0);
     receiver.finish().exits(0);
 }
 
 #[test]
-fn names_that_steer_terminals_are_shown_and_do_not() {
+fn names_with_escape_sequences_are_shown_as_text() {
     let env = Env::new();
     let tame = |what: &str, shown: &str| {
         let wild = |c: char| c.is_control() && c != '\n' && c != '\r' && c != '\t';
@@ -131,8 +132,8 @@ fn names_that_steer_terminals_are_shown_and_do_not() {
         let ticket = match json {
             false => sender.line(),
             true => {
-                let heard = sender.event("listening", |_| true);
-                heard["ticket"].as_str().expect("text").to_owned()
+                let listening = sender.event("listening", |_| true);
+                listening["ticket"].as_str().expect("text").to_owned()
             }
         };
         let listed = env.run(&["receive", &ticket, "--list", option]).exits(0);

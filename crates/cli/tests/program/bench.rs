@@ -78,7 +78,7 @@ fn real_throughput_counts_from_the_programs_start() {
 }
 
 #[test]
-fn a_stranger_tests_by_the_address_and_a_json_document_has_iperf3s_shape() {
+fn a_client_without_a_ticket_tests_by_address_and_json_has_iperf3s_shape() {
     let env = Env::new();
     let (server, ticket) = serve(&env, &["-q"]);
     let (_, address) = ticket.split_once('@').expect("an address");
@@ -128,7 +128,7 @@ fn both_ends_here_talk_over_the_ip_version_asked_for() {
 }
 
 #[test]
-fn mistakes_are_named() {
+fn wrong_arguments_of_bench_are_named() {
     let env = Env::new();
     for (args, says) in [
         (vec!["-c"], "NETBLT_TICKET"),

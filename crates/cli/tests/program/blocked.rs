@@ -99,7 +99,7 @@ fn cp(net: &Net, setting: &Setting, args: &[&str]) -> Finished {
 }
 
 #[test]
-fn it_finishes_whatever_a_firewall_does_to_udp() {
+fn cp_finishes_under_every_firewall_rule_for_udp() {
     let Some(net) = Net::new() else { return };
     let known = "ct state established accept";
     // What the firewall does, and which way the data then go.

@@ -74,7 +74,7 @@ fn a_killed_receiver_leaves_no_file() {
 }
 
 #[test]
-fn a_stream_whose_receiver_was_started_again_blames_no_command_line() {
+fn a_stream_to_a_restarted_receiver_is_not_reported_as_a_wrong_argument() {
     let env = Env::new();
     env.make_directory("to");
     let send = [&["send", "-"], &SLOW[..], &HERE].concat();
@@ -124,7 +124,7 @@ fn ctrl_c_stops_a_listener() {
 }
 
 #[test]
-fn a_listener_to_whom_nobody_comes_waits_as_long_as_it_was_told() {
+fn a_listener_without_a_peer_waits_as_long_as_its_option_says() {
     let env = Env::new();
     env.make_file("data.bin", 10);
     env.make_directory("to");
@@ -136,13 +136,13 @@ fn a_listener_to_whom_nobody_comes_waits_as_long_as_it_was_told() {
         let alone = env.run(&[side, bind, &["--wait", "300ms"]].concat());
         alone.exits(35).says("no peer connected within 0.3 s");
     }
-    // It says how long that is: a day, unless it is told otherwise.
-    let told: [(&[&str], &str); 3] = [
+    // It says how long that is: a day, unless the option says otherwise.
+    let waits: [(&[&str], &str); 3] = [
         (&[], "Waiting for the other side for a day, with the ticket"),
         (&["--wait", "3h"], "Waiting for the other side for 3 h, with the ticket"),
         (&["--wait", "none"], "Waiting for the other side, with the ticket"),
     ];
-    for (wait, says) in told {
+    for (wait, says) in waits {
         let (sender, _) = listen(&env, &[&["send", "data.bin"], wait].concat());
         sender.signal(Signal::INT);
         sender.finish().exits(20).says(says);
@@ -154,7 +154,7 @@ fn a_listener_to_whom_nobody_comes_waits_as_long_as_it_was_told() {
 }
 
 #[test]
-fn ctrl_c_stops_one_who_gets_no_answer() {
+fn ctrl_c_stops_a_caller_that_gets_no_answer() {
     let env = Env::new();
     // Bound, but never read from: silence.
     let silent = UdpSocket::bind("127.0.0.1:0").expect("a socket");
@@ -169,7 +169,7 @@ fn ctrl_c_stops_one_who_gets_no_answer() {
 }
 
 #[test]
-fn a_wrong_secret_opens_nothing_and_spoils_nothing() {
+fn a_wrong_secret_opens_no_connection_and_leaves_the_listener_usable() {
     let env = Env::new();
     let data = env.make_file("data.bin", 100_000);
     env.make_directory("to");
@@ -208,7 +208,7 @@ fn a_name_that_does_not_resolve_is_reported() {
 }
 
 #[test]
-fn what_cannot_be_read_is_not_offered() {
+fn an_unreadable_source_is_not_offered() {
     let env = Env::new();
     let (env, run) = (&env, env.run(&["send", "no-such-file"]));
     run.exits(11).says("no-such-file");
@@ -222,7 +222,7 @@ fn a_destination_must_be_a_directory_that_can_be_written() {
     env.make_file("file", 10);
     env.run(&["receive", "no-such-directory"]).exits(11).says("no-such-directory");
     env.run(&["receive", "file"]).exits(11).says("file");
-    // Nobody creates files there, root included.
+    // No user creates files there, root included.
     let (sender, ticket) = listen(&env, &["send", "file"]);
     env.run(&["receive", &ticket, "/proc"]).exits(11).says("/proc");
     drop(sender);

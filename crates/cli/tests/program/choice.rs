@@ -122,7 +122,7 @@ fn set_time(path: &Path, time: SystemTime) {
 }
 
 #[test]
-fn what_stands_there_is_left_alone_when_that_is_asked_for() {
+fn existing_files_stay_under_the_options_that_keep_them() {
     for up in [true, false] {
         let setting = Setting::new();
         let (from, to) = if up { ("near", "far") } else { ("far", "near") };
@@ -247,7 +247,7 @@ fn send_chooses_too() {
 }
 
 #[test]
-fn a_file_that_grows_is_sent_as_it_was_found_where_that_is_wished() {
+fn a_growing_file_is_sent_in_its_first_size_on_request() {
     for allowed in [false, true] {
         let env = Env::new();
         let log = env.make_file("log", 5000);

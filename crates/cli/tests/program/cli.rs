@@ -10,7 +10,7 @@ fn ticket() -> String {
     Ticket { addresses, secret: Secret([7; 32]) }.to_string()
 }
 
-/// The part of a ticket that nobody else may see.
+/// The part of a ticket that no other user may see.
 fn secret(ticket: &str) -> &str {
     &ticket["netblt1:".len()..ticket.find('@').expect("a ticket")]
 }
@@ -44,13 +44,13 @@ fn the_reference_has_the_exit_codes() {
 }
 
 #[test]
-fn the_version_is_told() {
+fn the_version_is_printed() {
     let version = Env::new().run(&["--version"]).exits(0).text();
     assert_eq!(version, format!("netblt {}\n", env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
-fn mistakes_exit_with_1_and_say_what_is_wrong() {
+fn wrong_arguments_exit_with_1_and_say_what_is_wrong() {
     let ticket = ticket();
     let two_tickets = "two tickets";
     for (args, says) in [
@@ -149,7 +149,7 @@ fn standard_input_may_hold_the_ticket() {
 }
 
 #[test]
-fn machines_are_told_of_mistakes_in_json() {
+fn wrong_arguments_are_reported_in_json() {
     let run = Env::new().run(&["receive", "netblt1:abc", "--json"]).exits(1);
     assert_eq!(run.stderr, "");
     let error = run.last_event("error");
@@ -188,7 +188,7 @@ fn machines_are_told_of_mistakes_in_json() {
 }
 
 #[test]
-fn who_calls_cannot_be_told_how_long_to_wait_for_a_caller() {
+fn an_active_end_refuses_the_option_for_the_wait_for_a_peer() {
     let ticket = ticket();
     let env = Env::new();
     env.make_file("x", 1);

@@ -71,7 +71,7 @@ fn without_privileges_it_says_what_is_missing() {
 }
 
 #[test]
-fn mistakes_are_told() {
+fn wrong_arguments_are_named() {
     let env = Env::new();
     env.run(&["report", "compare", "--only", "netblt,pigeon"]).exits(1).says("tcp-cubic");
     env.run(&["report", "compare", "--runs", "0"])
@@ -123,9 +123,9 @@ fn a_small_contest_adds_up_and_leaves_nothing() {
     assert!(page.contains("20 Mbit/s, 20 ms: a file of 0.3 MB") && page.contains(">udt<"));
 }
 
-/// What a path is told of one direction, or of both, is what the contest says it was held on.
+/// The contest reports the options of one direction, or of both, as the path on which it ran.
 #[test]
-fn a_contest_is_held_on_the_path_that_was_told() {
+fn a_contest_runs_on_the_path_of_its_options() {
     if !able() {
         return;
     }
@@ -174,7 +174,7 @@ fn a_signal_ends_everything() {
         running.finish().exits(20).says("stopped");
         assert_gone(&env, id);
     }
-    // Nobody can answer this one: what was made goes all the same, a little later.
+    // This signal cannot be caught. What was made is removed all the same, a little later.
     let env = Env::new();
     let running = start(&env, &["--rate", "100kbit", "--size", "10MB", "--only", "netblt"]);
     let id = running.id();

@@ -31,8 +31,8 @@ fn control(env: &Env, args: &[&str]) -> Finished {
     start(env, &[&["control"], args].concat()).finish()
 }
 
-/// How a transfer is, as `netblt control` tells it.
-fn told(env: &Env, args: &[&str]) -> Value {
+/// The state of a transfer, as `netblt control` prints it.
+fn reply(env: &Env, args: &[&str]) -> Value {
     control(env, &[args, &["--json"]].concat()).exits(0).last_event("transfer")
 }
 
@@ -51,13 +51,13 @@ fn under_way(env: &Env) -> (Running, Running) {
 }
 
 #[test]
-fn a_transfer_is_listed_paused_and_let_go() {
+fn a_transfer_is_listed_paused_and_resumed() {
     let env = Env::new();
     assert_eq!(control(&env, &[]).exits(0).text(), "", "nothing runs");
     control(&env, &["--pause"]).exits(5).says("no transfer of this user's runs here");
     let (sender, receiver) = under_way(&env);
     let (sends, receives) = (sender.id().to_string(), receiver.id().to_string());
-    // Both are this user's, and in a directory that is nobody else's.
+    // Both are this user's, and in a directory that no other user can read.
     let place = runtime(&env).join("netblt");
     assert_eq!(fs::metadata(&place).expect("there").permissions().mode() & 0o777, 0o700);
     let listed = control(&env, &[]).exits(0).text();
@@ -65,11 +65,11 @@ fn a_transfer_is_listed_paused_and_let_go() {
     assert!(listed.contains("data.bin") && listed.contains("fair, at most 400.0 kbit/s"));
     control(&env, &["--pause"]).exits(1).says("several transfers run here");
 
-    let state = told(&env, &[&sends, "--pause"]);
+    let state = reply(&env, &[&sends, "--pause"]);
     assert_eq!((&state["role"], &state["paused"]), (&"sender".into(), &true.into()), "{state}");
     assert_eq!(state["ceiling_mbps"], 0.4);
     // What was under way has come by then; after that, nothing does.
-    let bytes = || told(&env, &[&receives, "--status"])["bytes"].as_u64().expect("a number");
+    let bytes = || reply(&env, &[&receives, "--status"])["bytes"].as_u64().expect("a number");
     wait_until("it stands", || {
         let before = bytes();
         std::thread::sleep(Duration::from_millis(500));
@@ -77,7 +77,7 @@ fn a_transfer_is_listed_paused_and_let_go() {
     });
     assert!(bytes() < SIZE as u64);
 
-    let state = told(&env, &[&sends, "--resume", "--rate", "none", "--policy", "background"]);
+    let state = reply(&env, &[&sends, "--resume", "--rate", "none", "--policy", "background"]);
     assert_eq!((&state["paused"], &state["ceiling_mbps"]), (&false.into(), &Value::Null));
     assert_eq!(state["policy"], "background");
     let (sent, received) = (sender.finish().exits(0), receiver.finish().exits(0));
@@ -89,13 +89,13 @@ fn a_transfer_is_listed_paused_and_let_go() {
 }
 
 #[test]
-fn a_receiver_holds_its_sender_back_and_has_no_policy() {
+fn a_receiver_limits_its_sender_and_has_no_policy() {
     let env = Env::new();
     let (sender, receiver) = under_way(&env);
     let (sends, receives) = (sender.id().to_string(), receiver.id().to_string());
     control(&env, &[&receives, "--policy", "fair"]).exits(5).says("the policy is the sender's");
     control(&env, &[&sends, "--policy", "fixed"]).exits(5).says("needs --rate");
-    assert_eq!(told(&env, &[&receives, "--rate", "200kbit"])["ceiling_mbps"], 0.2);
+    assert_eq!(reply(&env, &[&receives, "--rate", "200kbit"])["ceiling_mbps"], 0.2);
     let paced = |events: &mut Running, least: f64, most: f64| {
         events.event("progress", |data| {
             data["mbps"].as_f64().is_some_and(|rate| (least..=most).contains(&rate))
@@ -103,11 +103,11 @@ fn a_receiver_holds_its_sender_back_and_has_no_policy() {
     };
     let mut sender = sender;
     paced(&mut sender, 0.05, 0.25);
-    told(&env, &[&receives, "--rate", "none"]);
+    reply(&env, &[&receives, "--rate", "none"]);
     paced(&mut sender, 0.3, 0.41);
     // Its pace is what was agreed on, and that was no limit.
-    told(&env, &[&sends, "--policy", "fixed", "--rate", "80Mbit"]);
-    assert_eq!(told(&env, &[&sends])["policy"], "fixed");
+    reply(&env, &[&sends, "--policy", "fixed", "--rate", "80Mbit"]);
+    assert_eq!(reply(&env, &[&sends])["policy"], "fixed");
     sender.finish().exits(0);
     receiver.finish().exits(0);
 }
@@ -128,40 +128,40 @@ fn a_copy_is_paused_and_goes_on() {
     setting.put("near/data.bin", &noise(SIZE));
     let copy = copying(&setting, &["--rate", "4Mbit", "data.bin", "host:"]);
     // The only one that runs needs no number.
-    let state = told(&setting.env, &["--pause"]);
+    let state = reply(&setting.env, &["--pause"]);
     assert_eq!((&state["role"], &state["what"]), (&"sender".into(), &"to host".into()));
-    assert_eq!(told(&setting.env, &["--status"])["paused"], true);
-    let bytes = || told(&setting.env, &[])["bytes"].as_u64().expect("a number");
+    assert_eq!(reply(&setting.env, &["--status"])["paused"], true);
+    let bytes = || reply(&setting.env, &[])["bytes"].as_u64().expect("a number");
     let before = bytes();
-    assert_eq!(told(&setting.env, &["--resume"])["paused"], false);
-    told(&setting.env, &["--rate", "2Mbit"]);
+    assert_eq!(reply(&setting.env, &["--resume"])["paused"], false);
+    reply(&setting.env, &["--rate", "2Mbit"]);
     wait_until("more has come", || bytes() > before);
     copy.signal(Signal::INT);
     copy.finish().exits(20);
 }
 
 /// `--rate` of a copy to another machine is its sender's own, and can be raised on the way; that of
-/// one from there was agreed on, and what holds is told.
+/// one from there was agreed on, and the reply has what holds.
 #[test]
 fn the_rate_of_a_copy_is_raised_on_the_way() {
     let setting = Setting::new();
     setting.put("near/data.bin", &noise(SIZE));
     let copy = copying(&setting, &["--rate", "100kbit", "data.bin", "host:"]);
-    assert_eq!(told(&setting.env, &["--rate", "80Mbit"])["ceiling_mbps"], 80.0);
+    assert_eq!(reply(&setting.env, &["--rate", "80Mbit"])["ceiling_mbps"], 80.0);
     // At the first rate it would take longer than is waited for.
     assert!(Duration::from_secs(SIZE as u64 * 8 / 100_000) > 2 * LIMIT);
     copy.finish().exits(0);
     setting.put("far/data2.bin", &noise(SIZE));
     let copy = copying(&setting, &["--rate", "400kbit", "host:data2.bin", "."]);
-    assert_eq!(told(&setting.env, &["--rate", "200kbit"])["ceiling_mbps"], 0.2);
-    assert_eq!(told(&setting.env, &["--rate", "80Mbit"])["ceiling_mbps"], 0.4);
-    assert_eq!(told(&setting.env, &["--rate", "none"])["ceiling_mbps"], 0.4);
+    assert_eq!(reply(&setting.env, &["--rate", "200kbit"])["ceiling_mbps"], 0.2);
+    assert_eq!(reply(&setting.env, &["--rate", "80Mbit"])["ceiling_mbps"], 0.4);
+    assert_eq!(reply(&setting.env, &["--rate", "none"])["ceiling_mbps"], 0.4);
     copy.signal(Signal::INT);
     copy.finish().exits(20);
 }
 
 #[test]
-fn sockets_of_the_dead_are_cleaned_away_and_mistakes_named() {
+fn sockets_of_dead_processes_are_removed_and_wrong_arguments_named() {
     let env = Env::new();
     let (sender, receiver) = under_way(&env);
     let pid = sender.id().to_string();

@@ -91,7 +91,7 @@ fn names_and_places_mean_what_they_mean_to_scp() {
 }
 
 #[test]
-fn what_cannot_be_is_said_and_nothing_is_made() {
+fn an_impossible_copy_is_reported_and_creates_nothing() {
     let setting = Setting::new();
     setting.put("near/a", b"a");
     setting.put("near/b", b"b");
@@ -131,7 +131,7 @@ fn what_cannot_be_is_said_and_nothing_is_made() {
 }
 
 #[test]
-fn what_is_left_out_is_named_and_the_rest_arrives() {
+fn files_left_out_by_cp_are_named_and_the_rest_arrives() {
     let setting = Setting::new();
     setting.put("near/t/a.c", b"c");
     setting.put("near/t/a.o", b"o");
@@ -154,7 +154,7 @@ fn what_is_left_out_is_named_and_the_rest_arrives() {
 }
 
 #[test]
-fn what_logins_print_does_no_harm() {
+fn output_of_a_login_does_not_disturb_a_copy() {
     let before = "echo Welcome; printf 'no newline'; echo warning >&2; head -c 100000 /dev/zero";
     let setting = Setting::with(before, &program_directory());
     setting.put("near/a", b"a");
@@ -163,7 +163,7 @@ fn what_logins_print_does_no_harm() {
 }
 
 #[test]
-fn a_missing_program_is_installed_when_that_is_asked_for() {
+fn a_missing_program_is_installed_on_request() {
     let setting = Setting::with("", "/none");
     setting.put("near/a", b"a");
     let cp = |args: &[&str]| {
@@ -171,7 +171,7 @@ fn a_missing_program_is_installed_when_that_is_asked_for() {
         command.env("PATH", "/usr/bin:/bin");
         Running::new(command).finish()
     };
-    // Nobody is there to be asked.
+    // No process is there to be asked.
     let asked = cp(&["--install", "a", "host:"]).exits(1);
     asked.says("--install asks first, and there is no terminal");
     assert_eq!(names(&setting.tree("far")), Vec::<&str>::new());
@@ -183,7 +183,7 @@ fn a_missing_program_is_installed_when_that_is_asked_for() {
 }
 
 #[test]
-fn a_program_of_another_protocol_is_named_and_replaced_when_that_is_asked_for() {
+fn a_program_of_another_protocol_version_is_named_and_replaced_on_request() {
     let env = Env::new();
     // It comes first in PATH there.
     let other = hello().replace("\"protocol\":", "\"protocol\":77");
@@ -213,7 +213,7 @@ fn a_program_of_another_protocol_is_named_and_replaced_when_that_is_asked_for() 
 }
 
 #[test]
-fn what_does_not_run_there_is_not_installed() {
+fn a_program_that_does_not_run_on_the_remote_machine_is_not_installed() {
     let setting = Setting::with("", "/none");
     setting.put("near/a", b"a");
     let bin = setting.env.make_directory("bin");
@@ -238,7 +238,7 @@ fn what_does_not_run_there_is_not_installed() {
 }
 
 #[test]
-fn a_far_end_that_is_not_there_is_explained() {
+fn a_missing_far_end_is_explained() {
     let setting = Setting::with("", "/none");
     setting.put("near/a", b"a");
     let missing = setting.command(&["a", "host:"]).env("PATH", "/usr/bin:/bin").spawn();
@@ -278,11 +278,11 @@ fn one_file_in_the_way_does_not_stop_a_thousand() {
     setting.put("near/t/8x/y", b"y");
     setting.put("far/t/8x", b"a file");
     let sent = setting.cp(&["-r", "--json", "t", "host:"]).exits(23);
-    let told = sent.text();
+    let output = sent.text();
     for name in ["host: left out t/7: ", "host: left out t/8x/y: "] {
-        assert!(told.contains(name), "{told}");
+        assert!(output.contains(name), "{output}");
     }
-    let summary = testenv::last_event(&told, "summary");
+    let summary = testenv::last_event(&output, "summary");
     assert_eq!((&summary["verified"], &summary["skipped"]), (&true.into(), &3.into()));
     let far = setting.tree("far");
     assert_eq!(far.len(), 1 + 1000 + 1 + 1);
@@ -291,7 +291,7 @@ fn one_file_in_the_way_does_not_stop_a_thousand() {
     refused.says("t/7: is in the way");
 }
 
-/// A far end that says what it is told to, whatever it hears.
+/// A far end that sends these messages, whatever it receives.
 fn puppet(env: &Env, words: &[&str]) -> PathBuf {
     let mut bytes = b"\nnetblt far end\n".to_vec();
     for word in words {
@@ -305,7 +305,7 @@ fn puppet(env: &Env, words: &[&str]) -> PathBuf {
 }
 
 #[test]
-fn a_far_end_cannot_send_what_nobody_asked_for() {
+fn a_far_end_cannot_send_unrequested_files() {
     let setting = Setting::new();
     let hello = hello();
     let name = |name: &str| {
@@ -356,10 +356,10 @@ fn a_far_end_cannot_have_many_addresses_asked() {
     setting.put("near/a", b"a");
     let many = (0..50_000).map(|n| format!("\"10.9.{}.{}\"", n / 250, n % 250 + 1));
     let odd = ["224.0.0.1", "255.255.255.255", "0.0.0.0", "ff02::1"].map(|ip| format!("\"{ip}\""));
-    let told: Vec<String> = odd.into_iter().chain(many).collect();
+    let addresses: Vec<String> = odd.into_iter().chain(many).collect();
     let plan = "{\"Receive\":{\"rename\":null}}";
-    let told = told.join(",");
-    let ready = format!("{{\"Ready\":{{\"addresses\":[{told}],\"port\":9,\"plan\":{plan}}}}}");
+    let addresses = addresses.join(",");
+    let ready = format!("{{\"Ready\":{{\"addresses\":[{addresses}],\"port\":9,\"plan\":{plan}}}}}");
     let ssh = puppet(&setting.env, &[&hello(), &ready]);
     let args = ["cp", "-v", "--fallback", "never", "-S", ssh.to_str().expect("text"), "a", "host:"];
     let mut command = setting.env.command(&args);
@@ -384,7 +384,7 @@ fn hello() -> String {
 }
 
 #[test]
-fn whoever_dies_only_what_is_gone_on_from_is_left() {
+fn a_kill_of_either_end_leaves_only_resumable_data() {
     use rustix::process::{Pid, Signal, kill_process};
     for (victim, code) in [("near", None), ("far", Some(12)), ("interrupt", Some(20))] {
         let setting = Setting::new();

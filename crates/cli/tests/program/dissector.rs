@@ -93,7 +93,7 @@ impl Capture {
         std::fs::write(&file, &self.0).expect("a file");
         let run = |format: &[&str]| {
             let mut command = Command::new("tshark");
-            // Nobody's own settings or plugins.
+            // No user's settings or plugins.
             command.env("HOME", directory.path()).env("XDG_CONFIG_HOME", directory.path());
             command.arg("-X").arg(format!("lua_script:{}", script().display()));
             command.arg("-n").arg("-r").arg(&file).args(options).args(format);
@@ -342,7 +342,7 @@ fn rfc998_is_known_by_its_ip_protocol() {
     check_rfc998(&capture.dissected(&[]));
 }
 
-/// A body as long as the one that is meant, and a tag; nobody can see what is in it.
+/// A body as long as the one that is meant, and a tag; its content cannot be seen.
 fn sealed_packet(kind: PacketType, body: usize) -> Vec<u8> {
     let header = Header { kind, generation: 0, connection: 0xa1b2_c3d4, number: PacketNumber(5) };
     let mut packet = sealed::encode_header(&header).to_vec();
@@ -463,7 +463,7 @@ fn an_open_by_a_static_key_shows_which() {
 }
 
 #[test]
-fn what_is_not_netblt_is_left_to_others_and_what_is_broken_is_said_so() {
+fn foreign_packets_are_left_to_other_dissectors_and_damaged_ones_are_marked() {
     if !has_tshark() {
         return;
     }
@@ -489,9 +489,9 @@ fn what_is_not_netblt_is_left_to_others_and_what_is_broken_is_said_so() {
     expect(&trees[6], &[("wire", "sealed"), ("encrypted.length", "60")]);
     assert_eq!(values(&trees[6], "netblt.encrypted"), [vec!["ee"; 24].join(":")]);
     expect(&trees[7], &[("data", "61:62"), ("data.length", "4"), ("data_checksum.good", "")]);
-    // Whoever says that it is NETBLT is believed, and told what is wrong.
-    let told = capture.dissected(&["-d", "udp.port==40004,netblt"]);
-    expect(&told[3], &[("type", "2"), ("checksum.good", "0")]);
+    // A user who decodes it as NETBLT gets it dissected, with its faults marked.
+    let forced = capture.dissected(&["-d", "udp.port==40004,netblt"]);
+    expect(&forced[3], &[("type", "2"), ("checksum.good", "0")]);
 }
 
 /// A range beyond the captured bytes is an error in Lua: only the functions of one section, which

@@ -22,8 +22,8 @@ fn server(env: &Env, options: &[&str]) -> (Running, String) {
     env.make_directory("root");
     let own = ["serve", "--root", "root", "--json", "--port", "0"];
     let mut server = env.start(&[&own[..], options].concat());
-    let told = server.event("listening", |_| true);
-    (server, told["addresses"][0].as_str().expect("an address").to_owned())
+    let listening = server.event("listening", |_| true);
+    (server, listening["addresses"][0].as_str().expect("an address").to_owned())
 }
 
 fn stopped(server: Running) {
@@ -78,18 +78,18 @@ fn dying_path(to: &str) -> u16 {
     there.connect(to).expect("connected");
     let port = here.local_addr().expect("known").port();
     let back = (here.try_clone().expect("cloned"), there.try_clone().expect("cloned"));
-    let (tell, told) = std::sync::mpsc::channel();
+    let (clients, asking) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut space = [0; 65_536];
         while let Ok((len, client)) = here.recv_from(&mut space) {
-            let _ = (there.send(&space[..len]), tell.send(client));
+            let _ = (there.send(&space[..len]), clients.send(client));
         }
     });
     std::thread::spawn(move || {
         let mut space = [0; 65_536];
         for _ in 0..ANSWERS {
             let Ok(len) = back.1.recv(&mut space) else { return };
-            let client = told.iter().next().expect("who asked");
+            let client = asking.iter().next().expect("who asked");
             let _ = back.0.send_to(&space[..len], client);
         }
     });
@@ -98,7 +98,7 @@ fn dying_path(to: &str) -> u16 {
 
 /// Who falls silent is waited for as long as that, and not for the minute that is usual.
 #[test]
-fn who_falls_silent_is_waited_for_as_long_as_was_said() {
+fn a_silent_peer_is_given_up_after_the_death_timer_of_the_option() {
     let env = Env::new();
     let (server, address) = server(&env, &["--bind", "127.0.0.1", "--ticket-file", "ticket"]);
     let own = ["bench", "-s", "-B", "127.0.0.1", "-p", "0"];
@@ -128,7 +128,7 @@ fn who_falls_silent_is_waited_for_as_long_as_was_said() {
 }
 
 #[test]
-fn short_commands_go_by_keys_and_tell_in_json() {
+fn short_commands_work_with_keys_and_print_json() {
     let env = Env::new();
     for name in ["server", "mine", "stranger"] {
         env.run(&["keygen", name]).exits(0);
@@ -143,11 +143,11 @@ fn short_commands_go_by_keys_and_tell_in_json() {
             env.run(&short(words, &known, &address, path))
         };
         ask("stranger").exits(5);
-        let told = ask("mine").exits(0);
-        // Nobody knew the server before, and the file given remembers it.
+        let listed = ask("mine").exits(0);
+        // The server was unknown before, and the file given remembers it.
         let known = fs::read_to_string(env.path("known")).expect("the known servers");
         assert!(known.starts_with(&address), "{known}");
-        for line in told.text().lines() {
+        for line in listed.text().lines() {
             let event: Value = serde_json::from_str(line).expect("JSON");
             assert!(event["data"].is_object(), "{line}");
         }
@@ -157,7 +157,7 @@ fn short_commands_go_by_keys_and_tell_in_json() {
 }
 
 #[test]
-fn what_cp_can_be_told_shows_in_what_it_leaves() {
+fn each_option_of_cp_shows_in_its_result() {
     let env = Env::new();
     let (server, _) = server(&env, &["--bind", "127.0.0.1", "--ticket-file", "ticket"]);
     let data = env.make_file("f", 300_000);
@@ -182,7 +182,7 @@ fn what_cp_can_be_told_shows_in_what_it_leaves() {
 
 /// What is left of a broken copy is gone on with, unless that is not wished or it is too old.
 #[test]
-fn what_is_left_of_a_copy_is_used_as_long_as_was_said() {
+fn partial_data_are_used_up_to_the_age_of_the_option() {
     let env = Env::new();
     let (server, _) = server(&env, &["--bind", "127.0.0.1", "--ticket-file", "ticket"]);
     env.make_file("root/f", 24 << 20);
@@ -211,13 +211,13 @@ fn what_is_left_of_a_copy_is_used_as_long_as_was_said() {
 }
 
 #[test]
-fn ssh_is_told_what_is_for_it_and_udp_goes_by_the_ports_given() {
+fn ssh_gets_its_options_and_udp_uses_the_given_ports() {
     let setting = Setting::with("echo \"$*\" >>\"$0.log\"", &testenv::far::program_directory());
     setting.put("near/a", b"a");
     setting.put("near/t/b", b"b");
     let options = ["-J", "jump", "-P", "2222", "-o", "Foo=bar", "-B", "-F", "config", "-4"];
     setting.cp(&[&options[..], &["a", "host:"]].concat()).exits(0);
-    let log = fs::read_to_string(setting.env.path("ssh.log")).expect("what ssh was told");
+    let log = fs::read_to_string(setting.env.path("ssh.log")).expect("the log of ssh");
     for words in ["-J jump", "-p 2222", "-o Foo=bar", "-oBatchMode=yes", "-F config"] {
         assert!(log.contains(words), "{words}: {log}");
     }
@@ -242,24 +242,24 @@ fn ssh_is_told_what_is_for_it_and_udp_goes_by_the_ports_given() {
 }
 
 #[test]
-fn a_test_goes_by_what_it_is_told() {
+fn bench_follows_its_options() {
     let env = Env::new();
     let bench = |options: &[&str]| {
         let own = ["bench", "-n", "100K", "-i", "0", "-J"];
         document(&env.run(&[&own[..], options].concat()).exits(0))
     };
     let small = ["--mtu", "1000", "--buffers", "3", "--buffer-size", "4KiB"];
-    let told = bench(&[&small[..], &["-4", "--policy", "background"]].concat());
-    assert_eq!(told["start"]["connected"][0]["remote_host"], "127.0.0.1");
-    assert_eq!(told["start"]["test_start"]["policy"], "background");
-    let stream = &told["end"]["streams"][0];
+    let document = bench(&[&small[..], &["-4", "--policy", "background"]].concat());
+    assert_eq!(document["start"]["connected"][0]["remote_host"], "127.0.0.1");
+    assert_eq!(document["start"]["test_start"]["policy"], "background");
+    let stream = &document["end"]["streams"][0];
     assert_eq!(stream["outstanding_buffers"], 3);
     assert!(stream["largest_packet_bytes"].as_u64().is_some_and(|n| (500..=1000).contains(&n)));
-    let told = bench(&["-6", "--buffer-size", "4KiB", "--memory", "41KiB"]);
-    assert_eq!(told["end"]["streams"][0]["outstanding_buffers"], 3);
-    assert_eq!(told["start"]["connected"][0]["remote_host"], "::1");
-    let largest = told["end"]["streams"][0]["largest_packet_bytes"].as_u64();
-    assert!(largest > Some(1000), "{told}");
+    let document = bench(&["-6", "--buffer-size", "4KiB", "--memory", "41KiB"]);
+    assert_eq!(document["end"]["streams"][0]["outstanding_buffers"], 3);
+    assert_eq!(document["start"]["connected"][0]["remote_host"], "::1");
+    let largest = document["end"]["streams"][0]["largest_packet_bytes"].as_u64();
+    assert!(largest > Some(1000), "{document}");
 }
 
 #[test]
@@ -305,10 +305,10 @@ fn a_relay_has_the_round_trip_and_the_network_it_is_given() {
         assert_eq!(here.recv(&mut space).expect("it came back"), 100);
         assert!(begin.elapsed() >= Duration::from_millis(least), "{:?}", begin.elapsed());
         relay.signal(Signal::INT);
-        let told = relay.finish().exits(0);
-        assert_eq!(told.stderr, "");
+        let finished = relay.finish().exits(0);
+        assert_eq!(finished.stderr, "");
     }
-    // For people, it is told where it is; or not.
+    // For people the address is printed, unless --quiet is given.
     for (quiet, words) in [(&[][..], true), (&["-q"], false)] {
         let own = ["emulate", "relay", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9"];
         let run = env.run(&[&own[..], &["--time", "50ms"], quiet].concat()).exits(0);
@@ -327,7 +327,7 @@ fn a_picture_has_the_title_it_is_given() {
 }
 
 #[test]
-fn a_ticket_may_come_by_standard_input_to_who_sends() {
+fn a_sender_reads_its_ticket_from_standard_input() {
     let env = Env::new();
     let data = env.make_file("data", 1000);
     env.make_directory("to");
@@ -341,7 +341,7 @@ fn a_ticket_may_come_by_standard_input_to_who_sends() {
 
 /// The client string, and the version, of who receives.
 #[test]
-fn who_receives_has_a_name_and_addresses_of_one_version() {
+fn a_receiver_has_a_name_and_addresses_of_one_ip_version() {
     let env = Env::new();
     env.make_file("data", 1000);
     env.make_directory("to");
@@ -372,9 +372,14 @@ fn links_are_followed_and_attributes_sent_if_asked_for() {
     let entry = |tag: u16, may: u16, id: u32| {
         [&tag.to_le_bytes()[..], &may.to_le_bytes(), &id.to_le_bytes()].concat()
     };
-    let nobody = u32::MAX;
-    let entries =
-        [(1, 6, nobody), (2, 4, 12_345), (4, 0, nobody), (16, 4, nobody), (32, 0, nobody)];
+    let undefined = u32::MAX;
+    let entries = [
+        (1, 6, undefined),
+        (2, 4, 12_345),
+        (4, 0, undefined),
+        (16, 4, undefined),
+        (32, 0, undefined),
+    ];
     let list: Vec<u8> = entries.iter().flat_map(|(tag, may, id)| entry(*tag, *may, *id)).collect();
     let list = [&2_u32.to_le_bytes()[..], &list].concat();
     let acl = "system.posix_acl_access";

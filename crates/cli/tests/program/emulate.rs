@@ -105,7 +105,7 @@ fn a_relay_loses_what_the_seed_says() {
 }
 
 #[test]
-fn mistakes_are_told() {
+fn wrong_arguments_are_named() {
     let env = Env::new();
     let relay = ["emulate", "relay", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9"];
     for (args, says) in [
@@ -142,7 +142,7 @@ fn hosts_come_and_go() {
 }
 
 #[test]
-fn what_kill_9_leaves_is_removed_by_the_next_run() {
+fn the_next_run_removes_what_kill_9_left() {
     if !able(&[]) {
         return;
     }
@@ -158,9 +158,9 @@ fn what_kill_9_leaves_is_removed_by_the_next_run() {
     });
 }
 
-/// Whoever comes second finds nothing to remove, which is no reason not to run.
+/// The second run finds nothing to remove, which is no reason not to start.
 #[test]
-fn several_runs_may_tidy_up_at_once() {
+fn several_runs_may_clean_up_at_once() {
     if !able(&[]) {
         return;
     }

@@ -67,7 +67,7 @@ fn every_signal_that_ends_a_program_ends_the_transfer_cleanly() {
 }
 
 #[test]
-fn a_second_signal_waits_for_nobody_and_leaves_one_directory() {
+fn a_second_signal_ends_the_program_at_once_and_leaves_one_directory() {
     // After one signal the other end's answer is awaited for two seconds. On a busy machine what
     // waits for nothing may take as long, but not every time.
     let all = Instant::now();
@@ -93,7 +93,7 @@ fn a_second_signal_waits_for_nobody_and_leaves_one_directory() {
 }
 
 #[test]
-fn what_a_killed_receiver_leaves_is_not_sent_and_stays_for_its_own_transfer() {
+fn partial_data_of_a_killed_receiver_are_not_sent_and_stay_for_their_transfer() {
     let env = Env::new();
     let (sender, receiver) = under_way(&env);
     receiver.signal(Signal::KILL);
@@ -117,7 +117,7 @@ fn what_a_killed_receiver_leaves_is_not_sent_and_stays_for_its_own_transfer() {
 }
 
 #[test]
-fn a_ticket_that_nobody_can_read_ends_the_listener() {
+fn a_ticket_that_cannot_be_printed_ends_the_listener() {
     let env = Env::new();
     env.make_file("data.bin", 10);
     for json in [&[][..], &["--json"]] {
@@ -150,7 +150,7 @@ fn without(stream: &str, env: &Env, args: &[&str]) -> Finished {
 }
 
 #[test]
-fn no_listener_waits_with_a_ticket_that_goes_nowhere() {
+fn a_listener_with_closed_or_discarded_output_does_not_wait() {
     let env = Env::new();
     env.make_file("data.bin", 10);
     for args in [
@@ -183,7 +183,7 @@ fn no_listener_waits_with_a_ticket_that_goes_nowhere() {
 }
 
 #[test]
-fn too_little_memory_is_said_and_not_died_of() {
+fn too_little_memory_is_an_error_and_no_abort() {
     let env = Env::new();
     env.make_file("data.bin", 10);
     // Enough for the program, not for its 48 buffers of 1 MiB.
@@ -198,7 +198,7 @@ fn too_little_memory_is_said_and_not_died_of() {
 
 /// Enough for the program, not for one buffer and what must be left beside it.
 #[test]
-fn a_test_without_memory_is_an_end_that_both_hear() {
+fn a_test_without_memory_ends_with_an_error_at_both_ends() {
     let env = Env::new();
     let serve = ["bench", "-s", "--one-off", "--json", "--bind", "127.0.0.1", "--port", "0"];
     let mut server = Running::new(limited(&env, "-v 40000", &serve));
@@ -297,7 +297,7 @@ fn few_open_files_are_enough_or_named() {
 }
 
 #[test]
-fn nothing_of_a_process_with_a_secret_is_dumped() {
+fn a_process_with_a_secret_leaves_no_core_dump() {
     let env = Env::new();
     env.make_file("data.bin", 10);
     let (sender, _) = listen(&env, &["send", "data.bin"]);
@@ -310,7 +310,7 @@ fn nothing_of_a_process_with_a_secret_is_dumped() {
 }
 
 #[test]
-fn more_than_the_user_takes_is_refused() {
+fn a_transfer_over_max_size_or_max_files_is_refused() {
     let env = Env::new();
     env.make_directory("many/deep");
     env.make_file("many/a", 1000);

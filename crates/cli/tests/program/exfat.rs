@@ -29,13 +29,14 @@ impl Stick {
         }
         let image = env.path("image");
         fs::File::create(&image).expect("made").set_len(64 * MIB as u64).expect("grown");
-        assert!(told("mkfs.exfat", &[&image]).is_some(), "it is large enough");
-        let Some(device) = told("losetup", &[Path::new("-f"), Path::new("--show"), &image]) else {
+        assert!(output_of("mkfs.exfat", &[&image]).is_some(), "it is large enough");
+        let Some(device) = output_of("losetup", &[Path::new("-f"), Path::new("--show"), &image])
+        else {
             skip("there is no free loop device");
             return None;
         };
         let stick = Self { device, at: env.make_directory(at) };
-        if told("mount.exfat-fuse", &[Path::new(&stick.device), &stick.at]).is_none() {
+        if output_of("mount.exfat-fuse", &[Path::new(&stick.device), &stick.at]).is_none() {
             skip("exFAT cannot be mounted");
             return None;
         }
@@ -48,19 +49,19 @@ impl Stick {
 
 impl Drop for Stick {
     fn drop(&mut self) {
-        let _ = told("umount", &[&self.at]);
-        let _ = told("losetup", &[Path::new("-d"), Path::new(&self.device)]);
+        let _ = output_of("umount", &[&self.at]);
+        let _ = output_of("losetup", &[Path::new("-d"), Path::new(&self.device)]);
     }
 }
 
-fn told(program: &str, args: &[&Path]) -> Option<String> {
+fn output_of(program: &str, args: &[&Path]) -> Option<String> {
     let output = Command::new(program).args(args).output().ok()?;
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     output.status.success().then_some(said)
 }
 
 #[test]
-fn what_it_cannot_hold_is_named_and_the_rest_arrives() {
+fn names_that_exfat_cannot_store_are_named_and_the_rest_arrives() {
     let env = Env::new();
     let Some(_stick) = Stick::mounted(&env, "to") else { return };
     for directory in ["Dir", "dir", "sub", "bad?dir/inner", "em*pty"] {
@@ -115,7 +116,7 @@ fn what_it_cannot_hold_is_named_and_the_rest_arrives() {
 }
 
 #[test]
-fn what_broke_off_is_gone_on_with_and_nothing_is_left_of_it() {
+fn a_broken_transfer_is_resumed_and_leaves_nothing_behind() {
     let env = Env::new();
     let Some(_stick) = Stick::mounted(&env, "to") else { return };
     let data = noise(24 * MIB);
@@ -124,7 +125,7 @@ fn what_broke_off_is_gone_on_with_and_nothing_is_left_of_it() {
     let ticket = sender.event("listening", |_| true)["ticket"].as_str().expect("text").to_owned();
     let receive = [&["receive", &ticket, "to"][..], &HERE].concat();
     let mut first = env.start(&receive);
-    let half = |told: &serde_json::Value| told["bytes"].as_u64() > Some(12 * MIB as u64);
+    let half = |event: &serde_json::Value| event["bytes"].as_u64() > Some(12 * MIB as u64);
     first.event("progress", half);
     first.signal(rustix::process::Signal::KILL);
     first.finish();
@@ -136,7 +137,7 @@ fn what_broke_off_is_gone_on_with_and_nothing_is_left_of_it() {
 
 /// Its times are not as exact as those that were sent.
 #[test]
-fn an_update_leaves_alone_what_it_has_brought() {
+fn an_update_does_not_send_its_own_files_again() {
     let setting = Setting::new();
     let Some(_stick) = Stick::mounted(&setting.env, "far/stick") else { return };
     for name in ["a", "b/c"] {

@@ -1,5 +1,5 @@
 //! `netblt fleet`, as programs: two servers of one directory, this machine as the engine, and what
-//! becomes of a run when servers, tasks and whoever submitted it are killed.
+//! becomes of a run when servers, tasks and the submitter are killed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -192,7 +192,7 @@ fn a_run_that_others_can_write_is_refused() {
 }
 
 #[test]
-fn what_fails_for_good_is_told() {
+fn a_permanent_failure_of_a_chunk_is_reported() {
     let env = Env::new();
     env.make_directory("src");
     for at in 0..6 {
@@ -224,7 +224,7 @@ fn what_fails_for_good_is_told() {
 }
 
 #[test]
-fn nobody_there_is_to_be_tried_again() {
+fn an_unreachable_server_leaves_a_chunk_to_be_tried_again() {
     let env = Env::new();
     env.make_directory("src");
     env.make_file("src/f", 1000);
@@ -268,7 +268,7 @@ fn at_work(env: &Env) -> Option<i32> {
 }
 
 #[test]
-fn whoever_is_killed_a_run_goes_on() {
+fn a_run_goes_on_after_a_kill_of_any_process() {
     let env = Env::new();
     env.make_directory("src/more");
     for at in 0..10 {
@@ -328,7 +328,7 @@ fn the_page_has_all_four(env: &Env, address: &str) {
     let page = fs::read_to_string(env.path("run.html")).expect("a page");
     let bars = |fate: &str| page.matches(&format!("; {fate}</title>")).count();
     assert_eq!((bars("done"), bars("its task was killed"), bars("stopped")), (2, 2, 4), "{page}");
-    // What the one that was killed had told is not lost.
+    // The records of the killed task are not lost.
     let killed = page.lines().find(|line| line.contains("its task was killed")).expect("a bar");
     assert!(killed.contains(" task 2, ") && !killed.contains(": 0 bytes at "), "{killed}");
     assert!(page.contains("1 of 1 chunks done") && page.contains("chunk 0, task 4, "), "{page}");
@@ -430,7 +430,7 @@ fn a_large_file_goes_over_in_ranges() {
         let line = index.lines().find(|line| line.ends_with(part)).expect("a range");
         line.split(' ').next().expect("a number").to_owned()
     };
-    // The last of it first: nothing is shown, and nobody waits.
+    // The last of it first: nothing is shown, and no task waits.
     run(&number("2/3")).exits(0);
     run(&number("0/3")).exits(0);
     assert!(!env.path("root/deep/er/set/d/large").exists());
@@ -450,7 +450,7 @@ fn a_large_file_goes_over_in_ranges() {
     assert!(changed.stderr.contains("plan it again"), "{}", changed.stderr);
     touch(at);
 
-    // What is given up goes, and comes anew.
+    // What is given up goes, and is sent again.
     let cleaned = fleet(&env, &["clean", "run", "--json"]).exits(0).last_event("summary");
     assert_eq!(cleaned["removed"], 1);
     assert_eq!(status(&env, 23)["done"], 0);
@@ -484,7 +484,7 @@ fn jain(shares: &[f64]) -> f64 {
 }
 
 #[test]
-fn all_together_keep_to_the_wan_and_share_it_alike() {
+fn all_tasks_together_keep_to_the_wan_rate_and_share_it_equally() {
     const WAN: f64 = 16e6;
     const PAIRS: usize = 4;
     // What a host that was late for a moment sends, or counts, all at once: seconds of it.
@@ -506,9 +506,9 @@ fn all_together_keep_to_the_wan_and_share_it_alike() {
     let submit = ["submit", "run", "--engine", "local", "--pairs", "4", "--wan", "16Mbit"];
     fleet(&env, &submit).exits(0);
     relay.signal(Signal::INT);
-    let told = relay.finish().exits(0).text();
+    let log = relay.finish().exits(0).text();
 
-    let lines = told.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let samples = lines.filter(|line| line["event"] == "sample");
     let samples: Vec<(f64, f64)> = samples
         .map(|line| {

@@ -86,7 +86,7 @@ const SUBMIT: [&str; 5] = ["fleet", "submit", "run", "--engine", "dask"];
 fn submit(env: &Env, options: &[&str]) -> Running {
     let mut command = env.command(&[&SUBMIT[..], options].concat());
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-    // Nothing answers at a port that nobody has.
+    // Nothing answers at an unused port.
     command.env("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "5s");
     Running::new(command)
 }
@@ -132,7 +132,7 @@ fn whole(env: &Env) {
 }
 
 #[test]
-fn dask_runs_a_fleet_and_what_a_killed_task_and_a_killed_worker_leave() {
+fn dask_runs_a_fleet_and_resumes_after_a_killed_task_and_a_killed_worker() {
     if !has_dask() {
         return;
     }
@@ -208,12 +208,12 @@ fn a_schedulers_file_that_is_not_there_is_named() {
     }
     let env = Env::new();
     let _server = planned(&env);
-    let told = submit(&env, &["--", "-f", "none.json"]).finish();
-    told.exits(1).says("none.json does not exist");
+    let submitted = submit(&env, &["--", "-f", "none.json"]).finish();
+    submitted.exits(1).says("none.json does not exist");
 }
 
 #[test]
-fn what_dask_needs_is_named() {
+fn missing_requirements_of_dask_are_named() {
     let env = Env::new();
     let _server = planned(&env);
     let none = env.make_directory("bin");

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::testenv::{self, Env, LIMIT, Running, able, tree};
 use rustix::process::Signal;
 
-/// A port that nobody had a moment ago.
+/// A port that was unused a moment ago.
 fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     listener.local_addr().expect("its address").port()
@@ -128,7 +128,7 @@ fn in_run(name: &str) -> String {
 }
 
 #[test]
-fn slurm_runs_a_fleet_and_a_task_that_is_killed_again() {
+fn slurm_runs_a_fleet_and_repeats_a_killed_task() {
     if !able(&["munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "sinfo"], &[]) {
         return;
     }
@@ -165,7 +165,7 @@ fn slurm_runs_a_fleet_and_a_task_that_is_killed_again() {
     rustix::process::kill_process(pid, Signal::KILL).expect("it is at work");
     wait_for("the end", || {
         let jobs = said(&env, &["squeue", "-h", "-o", "%A %r"]);
-        // Slurm lets a job that is queued again wait for two minutes, which nobody has here.
+        // Slurm lets a job that is queued again wait for two minutes, which is too long here.
         let late = jobs.lines().filter_map(|job| job.strip_suffix(" BeginTime"));
         for job in late {
             let job = format!("JobId={job}");

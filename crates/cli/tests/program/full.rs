@@ -53,8 +53,8 @@ fn a_full_standard_output_is_an_error_that_is_named_once() {
         let mut command = env.command(args);
         command.stdout(full());
         let run = Running::new(command).finish().exits(11);
-        let told = format!("netblt: standard output: {NO_SPACE}\n");
-        assert_eq!(run.stderr, told, "{args:?}");
+        let expected = format!("netblt: standard output: {NO_SPACE}\n");
+        assert_eq!(run.stderr, expected, "{args:?}");
     }
 }
 
@@ -108,7 +108,7 @@ fn transfer(
 }
 
 #[test]
-fn what_is_written_beside_a_transfer_is_named_where_it_cannot_be() {
+fn a_side_output_of_a_transfer_that_cannot_be_written_is_named() {
     let env = Env::new();
     let data = env.make_file("data", 300_000);
     symlink("/dev/full", env.path("full.html")).expect("made");
@@ -125,8 +125,8 @@ fn what_is_written_beside_a_transfer_is_named_where_it_cannot_be() {
     sent.exits(11).says("/dev/full: cannot write the trace: No space left").says(": verified.");
     let received = received.exits(11);
     assert_eq!(received.last_event("summary")["verified"], true);
-    let told = received.text();
-    let error = told.lines().find(|line| line.contains(r#""event":"error""#)).expect(&told);
+    let output = received.text();
+    let error = output.lines().find(|line| line.contains(r#""event":"error""#)).expect(&output);
     assert!(error.contains("/dev/full: cannot write the trace: No space left"), "{error}");
     // It would be read for ever.
     let args = ["send", "data", "--trace", "/dev/full", "--report", "page.html"];
@@ -172,7 +172,7 @@ fn a_stream_whose_reader_went_away_ends_in_silence_and_a_full_disk_does_not() {
 }
 
 #[test]
-fn a_list_that_nobody_reads_on_ends_by_the_signal() {
+fn a_list_whose_reader_went_away_ends_by_the_signal() {
     let env = Env::new();
     env.make_directory("root");
     (0..200).for_each(|n| _ = env.make_file(&format!("root/{n}"), 1));

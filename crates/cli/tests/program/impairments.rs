@@ -40,11 +40,11 @@ fn counts(options: &[String], answers: bool, enough: impl Fn(&Value) -> bool) ->
                 there.send_to(&[0; 1000], client).expect("sent");
             }
         }
-        let told = relay.event("sample", |_| true);
-        if enough(&told) {
+        let sample = relay.event("sample", |_| true);
+        if enough(&sample) {
             break;
         }
-        assert!(Instant::now() < deadline, "not counted: {told}");
+        assert!(Instant::now() < deadline, "not counted: {sample}");
     }
     relay.signal(Signal::INT);
     relay.finish().exits(0).last_event("summary")
@@ -78,9 +78,9 @@ fn each_impairment_shows_in_its_direction() {
                     // What is too large upwards finds no address to answer to.
                     let answered = prefix == "--down-" || *what != "lost_mtu";
                     let [ups, downs] = [prefix != "--down-", prefix != "--up-" && answered];
-                    let enough = |told: &Value| {
-                        let counted = |way, is: bool| !is || count(told, way, what) > 0;
-                        let entered = |way| count(told, way, "entered_packets") >= COUNT;
+                    let enough = |sample: &Value| {
+                        let counted = |way, is: bool| !is || count(sample, way, what) > 0;
+                        let entered = |way| count(sample, way, "entered_packets") >= COUNT;
                         counted("up", ups)
                             && counted("down", downs)
                             && entered("up")

@@ -7,13 +7,13 @@ use crate::testenv::{self, Env};
 use netblt::keys::{PublicLine, file, fingerprint};
 
 #[test]
-fn a_key_is_kept_for_its_owner_and_its_public_line_is_told() {
+fn a_key_file_is_private_and_its_public_line_is_printed() {
     let env = Env::new();
     let run = env.run(&["keygen", "mine", "--comment", "me@laptop"]).exits(0);
     let text = run.text();
-    let (line, told) = text.trim_end().split_once('\n').expect("two lines");
+    let (line, printed) = text.trim_end().split_once('\n').expect("two lines");
     let public: PublicLine = line.parse().expect("a public line");
-    assert_eq!((public.comment.as_str(), told), ("me@laptop", &*fingerprint(&public.key)));
+    assert_eq!((public.comment.as_str(), printed), ("me@laptop", &*fingerprint(&public.key)));
     assert_eq!(file::read(&env.path("mine")).expect("a key").public(), public.key);
     let beside = fs::read_to_string(env.path("mine.pub")).expect("the public half");
     assert_eq!(beside.trim_end(), line);
@@ -34,20 +34,20 @@ fn a_key_is_kept_for_its_owner_and_its_public_line_is_told() {
 #[test]
 fn json_says_the_same() {
     let env = Env::new();
-    let told = env.run(&["keygen", "mine", "--json"]).exits(0).last_event("key");
-    let public: PublicLine = told["public"].as_str().expect("a line").parse().expect("a line");
-    assert_eq!(told["fingerprint"], fingerprint(&public.key));
+    let event = env.run(&["keygen", "mine", "--json"]).exits(0).last_event("key");
+    let public: PublicLine = event["public"].as_str().expect("a line").parse().expect("a line");
+    assert_eq!(event["fingerprint"], fingerprint(&public.key));
     assert_eq!(
-        (told["path"].as_str(), told["public_path"].as_str()),
+        (event["path"].as_str(), event["public_path"].as_str()),
         (Some("mine"), Some("mine.pub"))
     );
-    assert_eq!(told["comment"], public.comment);
+    assert_eq!(event["comment"], public.comment);
     let error = env.run(&["keygen", "mine", "--json"]).exits(11).last_event("error");
     assert_eq!(error["code"], 11);
 }
 
 #[test]
-fn it_is_kept_where_a_user_keeps_such_things() {
+fn a_key_goes_to_the_configuration_directory_by_default() {
     let env = Env::new();
     env.run(&["keygen"]).exits(1).says("no home directory");
     let mut command = env.command(&["keygen"]);

@@ -13,8 +13,8 @@ use netblt::serve::{Entry, Session};
 use netblt::{Cancel, Destination, Error, Observer, Options, Rendezvous, Ticket};
 use rustix::process::Signal;
 
-/// Far less than a death timer: it is heard that a server knows nothing of a session.
-const HEARD: Duration = Duration::from_secs(80);
+/// Far less than a death timer: an UNKNOWN shows that a server does not know the session.
+const ANSWER_LIMIT: Duration = Duration::from_secs(80);
 const DEATH_TIMER: Duration = Duration::from_secs(300);
 const LARGE: usize = 32 << 20;
 
@@ -59,7 +59,7 @@ impl TestClient {
     fn asks_till_answered(&self, path: &str) {
         let begun = Instant::now();
         while let Err(error) = self.stat(path) {
-            assert!(begun.elapsed() < HEARD, "{error:?}");
+            assert!(begun.elapsed() < ANSWER_LIMIT, "{error:?}");
         }
     }
 }
@@ -91,21 +91,21 @@ fn killed() -> (Env, TestClient) {
 }
 
 #[test]
-fn what_is_asked_when_a_server_is_there_again_is_answered_in_time() {
+fn a_request_after_a_restart_of_the_server_is_answered_in_time() {
     let (env, client) = killed();
     let mut last = server(&env, &client.port);
     for round in 0..3 {
         let begun = Instant::now();
         let entry = client.stat("f").unwrap_or_else(|error| panic!("round {round}: {error:?}"));
         assert_eq!(entry.length, 1000);
-        assert!(begun.elapsed() < HEARD, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < ANSWER_LIMIT, "{:?}", begun.elapsed());
         kill(last);
         last = server(&env, &client.port);
     }
 }
 
 #[test]
-fn what_is_asked_while_nobody_is_there_is_answered_when_somebody_is() {
+fn a_request_to_a_stopped_server_is_answered_after_its_start() {
     let (env, client) = killed();
     thread::scope(|scope| {
         let asked = scope.spawn(|| client.stat("f"));
@@ -113,18 +113,18 @@ fn what_is_asked_while_nobody_is_there_is_answered_when_somebody_is() {
         let _again = server(&env, &client.port);
         let begun = Instant::now();
         assert_eq!(asked.join().expect("no panic").expect("answered").length, 1000);
-        assert!(begun.elapsed() < HEARD, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < ANSWER_LIMIT, "{:?}", begun.elapsed());
     });
 }
 
 #[test]
-fn what_changes_something_is_done_once_or_its_asker_is_told() {
+fn a_changing_request_takes_effect_once_or_its_client_gets_an_error() {
     let (env, client) = killed();
     let _again = server(&env, &client.port);
     let begun = Instant::now();
     let made = client.server().make_directory(b"d", false, &mut Deaf);
-    assert!(begun.elapsed() < HEARD, "{:?}", begun.elapsed());
-    // Nobody knew whether it was done, and it was not.
+    assert!(begun.elapsed() < ANSWER_LIMIT, "{:?}", begun.elapsed());
+    // The client did not know whether it was done, and it was not.
     assert!(matches!(made, Err(Error::Ended(_))), "{made:?}");
     assert_eq!(env.names("root"), ["f"]);
     assert_eq!(client.server().make_directory(b"d", false, &mut Deaf).expect("made"), 1);
@@ -148,7 +148,7 @@ impl Write for Slow {
 }
 
 #[test]
-fn what_is_under_way_ends_and_the_next_is_answered() {
+fn a_request_in_progress_fails_at_a_kill_and_the_next_is_answered() {
     let env = Env::new();
     env.make_directory("root");
     env.make_file("root/large", LARGE);
@@ -165,7 +165,7 @@ fn what_is_under_way_ends_and_the_next_is_answered() {
         let fetch = Fetch { path, name: "large".into(), trees: false, bytes, data: None };
         let server_of = &client;
         let got = scope.spawn(move || server_of.server().get(&fetch, into, &mut Deaf));
-        begun.recv_timeout(HEARD).expect("it comes");
+        begun.recv_timeout(ANSWER_LIMIT).expect("it comes");
         kill(first);
         let _again = server(&env, &client.port);
         let when = Instant::now();
@@ -173,7 +173,7 @@ fn what_is_under_way_ends_and_the_next_is_answered() {
         client.asks_till_answered("large");
         let got = got.join().expect("no panic");
         assert!(matches!(got, Err(Error::Ended(_))), "{got:?}");
-        assert!(when.elapsed() < HEARD, "{:?}", when.elapsed());
+        assert!(when.elapsed() < ANSWER_LIMIT, "{:?}", when.elapsed());
         // One that is as large goes well now.
         let fetch = Fetch {
             path: b"large".to_vec(),

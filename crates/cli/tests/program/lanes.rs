@@ -45,7 +45,7 @@ fn summaries(sender_listens: bool, lanes: [&str; 2]) -> [Value; 2] {
 }
 
 #[test]
-fn a_transfer_goes_over_as_many_as_both_say() {
+fn a_transfer_uses_the_smaller_number_of_lanes() {
     for sender_listens in [true, false] {
         for end in summaries(sender_listens, ["3", "8"]) {
             assert_eq!(end["lanes"], 3, "{end}");
@@ -59,7 +59,7 @@ fn a_transfer_goes_over_as_many_as_both_say() {
 }
 
 #[test]
-fn a_copy_goes_over_as_many_as_it_is_told_and_through_ssh_over_one() {
+fn a_copy_uses_the_lanes_of_its_option_and_one_through_ssh() {
     let setting = Setting::new();
     // Buffers are larger here, and each goes over one.
     let content = noise(16_000_000);
@@ -80,7 +80,7 @@ fn a_copy_goes_over_as_many_as_it_is_told_and_through_ssh_over_one() {
 }
 
 #[test]
-fn what_is_large_goes_to_a_server_and_back_over_as_many_as_both_say() {
+fn a_large_file_goes_to_a_server_and_back_over_the_smaller_number_of_lanes() {
     const TICKET: [&str; 2] = ["--ticket-file", "ticket"];
     let env = Env::new();
     env.make_directory("root");
@@ -102,7 +102,7 @@ fn what_is_large_goes_to_a_server_and_back_over_as_many_as_both_say() {
     server.finish().exits(0);
 }
 
-/// Which processors this machine has nobody knows here; that it arrives is what matters.
+/// The number of processors of this machine is unknown here. The test asks only that it arrives.
 #[test]
 fn auto_is_one_where_the_other_end_takes_one() {
     for lanes in [["auto", "1"], ["1", "auto"]] {
@@ -116,7 +116,7 @@ fn auto_is_one_where_the_other_end_takes_one() {
 }
 
 #[test]
-fn what_is_no_number_of_lanes_is_refused() {
+fn an_invalid_number_of_lanes_is_refused() {
     let env = Env::new();
     env.make_file("x", 1);
     for count in ["0", "33", "many", "-1", "1.5"] {

@@ -44,10 +44,10 @@ fn carried(env: &Env, peer: &str) -> [f64; 2] {
     );
     let mut rates = [Vec::new(), Vec::new()];
     for _ in 0..3 {
-        let told = between(env, &theirs);
-        let seconds: f64 = told.trim().parse().expect("seconds");
-        let told = between(env, &ours);
-        let document: Value = serde_json::from_str(&told).expect("JSON");
+        let output = between(env, &theirs);
+        let seconds: f64 = output.trim().parse().expect("seconds");
+        let output = between(env, &ours);
+        let document: Value = serde_json::from_str(&output).expect("JSON");
         let rate = document["end"]["streams"][0]["real_bits_per_second"].as_f64();
         rates[0].push(BYTES as f64 * 8.0 / seconds / 1e6);
         rates[1].push(rate.expect("a rate") / 1e6);

@@ -108,9 +108,9 @@ fn a_report_of_either_trace_names_what_the_ends_name() {
     let limit = both(sender, receiver);
     drop(relay);
     for trace in ["sent.jsonl", "received.jsonl"] {
-        let told = env.run(&["report", "transfer", trace, "--json"]).exits(0).text();
-        let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
-        assert!(limit == "path" || told["limit"] == limit.as_str(), "{limit}: {told}");
+        let report = env.run(&["report", "transfer", trace, "--json"]).exits(0).text();
+        let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+        assert!(limit == "path" || report["limit"] == limit.as_str(), "{limit}: {report}");
     }
 }
 
@@ -153,7 +153,7 @@ impl Quota {
     fn new(name: &str, thousandths: u32) -> Option<Self> {
         let limit = thousandths * 100;
         let places = [
-            // Control groups, version 1 and 2; every tenth of a second anew, as is usual.
+            // Control groups, version 1 and 2; a new period each tenth of a second, as is usual.
             ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", limit.to_string()),
             ("/sys/fs/cgroup", "cpu.max", format!("{limit} 100000")),
         ];
@@ -212,8 +212,8 @@ fn in_the_clear(path: &[&str], sending: &[&str], receiving: &[&str]) -> [String;
     env.make_file("data", 2_000_000);
     let waits = ["receive", "out", "--wire", "rfc998", "--listen", "127.0.0.1:0", "--json"];
     let mut receiver = env.start(&[&waits[..], receiving].concat());
-    let told = receiver.event("listening", |_| true);
-    let port = told["address"].as_str().and_then(|at| at.rsplit(':').next()).expect("a port");
+    let listening = receiver.event("listening", |_| true);
+    let port = listening["address"].as_str().and_then(|at| at.rsplit(':').next()).expect("a port");
     let (_relay, to) = relay(&env, port.parse().expect("a port"), path);
     let calls = ["send", "data", "--wire", "rfc998", "--to", &to, "--json"];
     let sent = env.run(&[&calls[..], sending].concat()).exits(0);
@@ -225,7 +225,7 @@ fn in_the_clear(path: &[&str], sending: &[&str], receiving: &[&str]) -> [String;
 
 /// Whatever becomes of its packets: a sender at a fixed rate does not ask what the path carries.
 #[test]
-fn of_a_fixed_rate_nobody_says_that_the_path_carried_no_more() {
+fn a_fixed_rate_is_not_reported_as_limited_by_the_path() {
     let path = ["--rate", "8Mbit", "--delay", "10ms"];
     let fixed = |rate| ["--policy", "fixed", "--rate", rate];
     let clear = |path: &[&str], sends: &[&str], receives: &[&str]| {

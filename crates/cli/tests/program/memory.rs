@@ -73,7 +73,7 @@ fn remember(place: &Path) {
 }
 
 #[test]
-fn a_path_is_remembered_unless_not_wished() {
+fn a_path_is_remembered_unless_the_option_forbids_it() {
     let env = Env::new();
     env.make_file("data", 12_000_000);
     let place = env.path("cache/netblt/paths");
@@ -91,7 +91,7 @@ fn a_path_is_remembered_unless_not_wished() {
 }
 
 #[test]
-fn half_of_what_is_remembered_is_tried_at_once() {
+fn a_transfer_starts_at_half_of_the_remembered_rate() {
     let env = Env::new();
     env.make_file("data", 2_000_000);
     env.make_directory("cache/netblt");

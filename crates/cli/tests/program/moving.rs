@@ -99,8 +99,8 @@ fn a_transfer_goes_on_from_a_new_address() {
                        --advertise 198.18.9.1";
         let receive: Vec<&str> = receive.split_whitespace().collect();
         let mut receiver = hosts.start(&env, 1, &receive);
-        let told = receiver.event("listening", |_| true);
-        let ticket = told["ticket"].as_str().expect("a ticket");
+        let listening = receiver.event("listening", |_| true);
+        let ticket = listening["ticket"].as_str().expect("a ticket");
         let send = ["send", "data", "--to", ticket, "--rate", "40Mbit", "--json"];
         let sender = hosts.start(&env, 0, &send);
         receiver.event("progress", |data| data["bytes"].as_u64() > Some(3_000_000));

@@ -22,7 +22,7 @@ fn events(finished: &Finished, name: &str) -> Vec<Value> {
 }
 
 /// What names these events have, as bytes.
-fn told(events: &[Value], key: &str) -> Vec<Vec<u8>> {
+fn names_in(events: &[Value], key: &str) -> Vec<Vec<u8>> {
     let bytes = |hex: &str| -> Vec<u8> {
         let at = (0..hex.len()).step_by(2);
         at.map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex")).collect()
@@ -57,7 +57,7 @@ fn patterns_match_them() {
 }
 
 #[test]
-fn machines_are_told_the_bytes() {
+fn json_has_the_bytes_of_a_name() {
     let env = Env::new();
     let names = [&b"\x1b[2J"[..], b"plain", b"\xfe", b"\xff"];
     env.make_directory("from");
@@ -70,17 +70,17 @@ fn machines_are_told_the_bytes() {
     let ticket = sender.event("listening", |_| true)["ticket"].as_str().expect("text").to_owned();
     let offered = env.run(&["receive", &ticket, "--list", "--json"]).exits(0);
     let within: Vec<_> = names.iter().map(|name| [b"from/", *name].concat()).collect();
-    let all = told(&events(&offered, "offered"), "name");
+    let all = names_in(&events(&offered, "offered"), "name");
     assert_eq!(all, [&[b"from".to_vec()], &within[..]].concat());
     let received = env.run(&["receive", &ticket, "to", "--json"]).exits(0);
-    assert_eq!(told(&events(&received, "file"), "name"), within);
-    assert_eq!(told(&events(&sender.finish().exits(0), "file"), "name"), within);
+    assert_eq!(names_in(&events(&received, "file"), "name"), within);
+    assert_eq!(names_in(&events(&sender.finish().exits(0), "file"), "name"), within);
     let text = events(&received, "file").iter().filter(|file| file["name_hex"].is_null()).count();
     assert_eq!(text, 2, "only what is no text has hexadecimal digits as well");
 }
 
 #[test]
-fn servers_tell_and_log_the_bytes() {
+fn servers_list_and_log_the_bytes_of_a_name() {
     let env = Env::new();
     env.make_directory("root");
     let serve = ["serve", "--root", "root", "--json", "--bind", "127.0.0.1", "--port", "0"];
@@ -95,19 +95,22 @@ fn servers_tell_and_log_the_bytes() {
     };
     for name in [b"\xfe", b"\xff"] {
         let made = events(&ask(&["mkdir"], &[name]), "made");
-        assert_eq!(told(&made, "path"), [name]);
+        assert_eq!(names_in(&made, "path"), [name]);
     }
     let moved = events(&ask(&["mv"], &[b"\xfe", b"\xfd"]), "moved");
-    assert_eq!((told(&moved, "path"), told(&moved, "to")), (vec![vec![0xfe]], vec![vec![0xfd]]));
+    assert_eq!(
+        (names_in(&moved, "path"), names_in(&moved, "to")),
+        (vec![vec![0xfe]], vec![vec![0xfd]])
+    );
     let removed = events(&ask(&["rm", "-d"], &[b"\xfd", b"\xff"]), "removed");
-    assert_eq!(told(&removed, "path"), [b"\xfd", b"\xff"]);
+    assert_eq!(names_in(&removed, "path"), [b"\xfd", b"\xff"]);
     server.signal(Signal::TERM);
     server.finish().exits(0);
     let audit = fs::read_to_string(env.path("audit")).expect("the audit log");
     let lines: Vec<Value> =
         audit.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let made: Vec<Value> = lines.into_iter().filter(|line| line["request"] == "mkdir").collect();
-    assert_eq!(told(&made, "path"), [b"\xfe", b"\xff"]);
+    assert_eq!(names_in(&made, "path"), [b"\xfe", b"\xff"]);
 }
 
 #[test]

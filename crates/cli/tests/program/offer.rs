@@ -15,7 +15,7 @@ fn sender(env: &Env, args: &[&str]) -> (Running, String) {
 }
 
 #[test]
-fn what_is_offered_is_seen_and_the_ticket_stays_good() {
+fn an_offer_is_listed_and_its_ticket_stays_valid() {
     let env = Env::new();
     for name in ["a", "deep/er/b", "deep/c"] {
         fs::create_dir_all(env.path("t/deep/er")).expect("made");
@@ -47,7 +47,7 @@ fn what_is_offered_is_seen_and_the_ticket_stays_good() {
 }
 
 #[test]
-fn a_stream_is_offered_too_and_not_read_for_that() {
+fn a_listing_of_an_offered_stream_does_not_read_it() {
     let env = Env::new();
     let own = ["send", "-", "--stdin-name", "news", "--bind", "127.0.0.1", "--quiet"];
     let mut sender = env.start_with_input(&own, b"all of it".to_vec());
@@ -58,7 +58,7 @@ fn a_stream_is_offered_too_and_not_read_for_that() {
 }
 
 #[test]
-fn only_who_listens_can_be_asked() {
+fn only_a_listening_end_can_be_asked_for_its_offer() {
     let env = Env::new();
     env.run(&["receive", "--list"]).exits(1).says("give its ticket");
     let plain = ["receive", "x", "--list", "--wire", "rfc998", "--listen", "127.0.0.1:0"];
@@ -104,7 +104,7 @@ fn one_file_gets_another_name() {
 }
 
 #[test]
-fn a_second_holder_of_a_ticket_is_told_and_spoils_nothing() {
+fn a_second_holder_of_a_ticket_is_refused_and_disturbs_nothing() {
     let env = Env::new();
     let data = env.make_file("big", 6_000_000);
     for name in ["one", "two"] {

@@ -28,7 +28,7 @@ fn leads(path: PathBuf, to: &str) {
 }
 
 #[test]
-fn what_is_in_a_directory_is_as_what_is_further_in() {
+fn contents_given_by_a_dot_are_treated_like_entries_of_subdirectories() {
     let setting = Setting::new();
     let _socket = mixed(&setting, "near/d");
     let _other = mixed(&setting, "far/e");
@@ -73,7 +73,7 @@ fn an_empty_directory_has_nothing_in_it_to_copy_and_that_is_no_fault() {
 }
 
 #[test]
-fn what_has_nothing_to_send_is_left_out_and_named() {
+fn a_source_that_is_no_regular_file_is_left_out_and_named() {
     let setting = Setting::new();
     let _socket = mixed(&setting, "far/dir");
     setting.put("near/f", b"f");

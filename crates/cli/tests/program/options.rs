@@ -137,7 +137,7 @@ fn every_option_was_taken_by_a_run() {
         left.into_iter().map(line).collect::<Vec<_>>()
     };
     let untried: Vec<String> = untried.into_iter().flat_map(list).collect();
-    // What only these can try, others have not: whoever can is told of every one.
+    // Only these runs can try some options: a run that can gets the list of all.
     if !untried.is_empty() && !able(&["ip", "bash"], &["/dev/net/tun"]) {
         return;
     }
@@ -145,7 +145,7 @@ fn every_option_was_taken_by_a_run() {
 }
 
 #[test]
-fn what_a_run_was_given_is_understood() {
+fn the_options_of_a_recorded_run_are_parsed() {
     let help = [
         "      --rate <RATE>",
         "  -r, --recursive",

@@ -1,5 +1,5 @@
 //! What `packaging/build` has made, installed into roots with nothing else in them. It is not made
-//! here: where nobody has, this says so and counts as skipped.
+//! here: where none were built, this says so and counts as skipped.
 
 use std::collections::BTreeMap;
 use std::path::Path;

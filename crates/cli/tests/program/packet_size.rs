@@ -8,7 +8,7 @@ use std::fs;
 use crate::testenv::{self, Env, Running};
 use serde_json::Value;
 
-/// What the hosts' devices take: whatever is smaller further on, nobody tells them.
+/// What the hosts' devices take: no router reports a smaller MTU further on.
 const DEVICE: &str = "65535";
 
 fn able() -> bool {
@@ -87,9 +87,9 @@ fn a_path_that_becomes_another_midway_is_followed() {
     }
 }
 
-/// Not even the shortest opening passes: nobody has to guess what may be the matter.
+/// Not even the shortest opening passes: the message names the cause.
 #[test]
-fn a_path_that_takes_no_opening_is_told_as_such_within_five_seconds() {
+fn a_path_too_narrow_for_an_open_is_reported_within_five_seconds() {
     if !able() {
         return;
     }
@@ -106,7 +106,7 @@ fn a_path_that_takes_no_opening_is_told_as_such_within_five_seconds() {
     assert!(said.contains("packets of 592 bytes"), "{said}");
 }
 
-/// The sender's own interface refuses what it sends: no error, whoever opened the connection.
+/// The sender's own interface refuses what it sends: no error, from either end as the active one.
 #[test]
 fn an_interface_that_shrinks_midway_ends_nothing() {
     if !able() {

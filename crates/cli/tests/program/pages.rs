@@ -310,7 +310,7 @@ fn completions_exist_and_survive_a_closed_pipe() {
     drop(reader);
     command.stdout(writer).stderr(Stdio::piped());
     let output = command.output().expect("the program ran");
-    let told = String::from_utf8_lossy(&output.stderr);
+    let errors = String::from_utf8_lossy(&output.stderr);
     // By a signal, as others.
-    assert_eq!((output.status.code(), &*told), (None, ""));
+    assert_eq!((output.status.code(), &*errors), (None, ""));
 }

@@ -26,7 +26,7 @@ fn plans_read_well() {
 }
 
 #[test]
-fn it_says_what_one_process_moves_of_a_petabyte() {
+fn plan_says_how_much_of_a_petabyte_one_process_moves() {
     let text = plan("--rate 100Gbit --rtt 100ms --size 1PB").exits(0).text();
     let line = text.lines().find(|line| line.starts_with("Process")).expect(&text);
     assert!(line.contains("one moves about 1,000,000 packets a second: 11."), "{line}");
@@ -44,7 +44,7 @@ fn advice(text: &str, side: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_it_advises_works_as_it_stands() {
+fn the_commands_that_plan_advises_run_unchanged() {
     for (args, plain) in [
         ("--rate 1Gbit --rtt 100ms --loss 1%", false),
         ("--rate 10Gbit --rtt 1ms --mtu 9000 --link vlan", false),
@@ -64,8 +64,8 @@ fn what_it_advises_works_as_it_stands() {
         let mut receiver = vec!["receive", to, "--json"];
         receiver.extend(here.iter().copied().chain(both.iter().map(String::as_str)));
         let mut receiver = env.start(&receiver);
-        let told = receiver.event("listening", |_| true);
-        let at = told["ticket"].as_str().or(told["address"].as_str()).expect("where to");
+        let listening = receiver.event("listening", |_| true);
+        let at = listening["ticket"].as_str().or(listening["address"].as_str()).expect("where to");
         let mut send = vec!["send", "data", "--to", at];
         send.extend(both.iter().chain(&sender).map(String::as_str));
         env.run(&send).exits(0).says("does not yield to other traffic");
@@ -76,7 +76,7 @@ fn what_it_advises_works_as_it_stands() {
 
 /// The words are those of send and receive; what raw IP needs beyond them is another test's.
 #[test]
-fn its_advice_for_raw_ip_is_understood() {
+fn the_commands_that_plan_advises_for_raw_ip_are_accepted() {
     let text = plan("--rate 10Mbit --rtt 10ms --wire rfc998 --raw-ip").exits(0).text();
     let mut args = vec!["send".to_owned(), "missing".to_owned(), "--to=127.0.0.1".to_owned()];
     args.extend(advice(&text, "both sides"));
@@ -117,7 +117,7 @@ fn machines_get_every_field() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn plan_refuses_impossible_values() {
     for (args, says) in [
         ("--rtt 1ms", "--rate <RATE>"),
         ("--rate 1Gbit", "--rtt <TIME>"),
@@ -138,7 +138,7 @@ fn what_makes_no_sense_is_refused() {
 
 /// The widest numbers that can be asked for.
 #[test]
-fn nothing_overflows() {
+fn plan_does_not_overflow_at_extreme_values() {
     let most = "--rtt 200000d --host-time 200000d --loss 50% --size 18446744073709551615B";
     for rate in ["8bit", "18446744073709551615bit"] {
         plan(&format!("--rate {rate} {most}")).exits(0);

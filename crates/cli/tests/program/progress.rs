@@ -51,11 +51,11 @@ fn answers(back: &UdpSocket, front: &UdpSocket, caller: SocketAddr) {
 
 /// A sender of which only small packets arrive, and its receiver, both over at the end.
 fn choked(env: &Env, mut receiver: Running, sender: &dyn Fn(SocketAddr) -> Vec<String>) {
-    let told = receiver.event("listening", |_| true);
-    let ticket = told["ticket"].as_str().map(|text| text.parse::<Ticket>().expect("a ticket"));
+    let listening = receiver.event("listening", |_| true);
+    let ticket = listening["ticket"].as_str().map(|text| text.parse::<Ticket>().expect("a ticket"));
     let there = match &ticket {
         Some(ticket) => ticket.addresses[0].clone(),
-        None => told["address"].as_str().expect("an address").to_owned(),
+        None => listening["address"].as_str().expect("an address").to_owned(),
     };
     let router = narrowing(there.parse().expect("an address"));
     let mut args = vec!["send".to_owned(), "data".to_owned(), "--json".to_owned()];
@@ -102,8 +102,8 @@ fn a_reader_may_pause_for_longer_than_any_timer() {
     let data = env.make_file("data", 24 << 20);
     let mut sender =
         env.start(&[&["send", "data", "--bind", "127.0.0.1", "--json"][..], &IMPATIENT].concat());
-    let told = sender.event("listening", |_| true);
-    let ticket = told["ticket"].as_str().expect("a ticket").to_owned();
+    let listening = sender.event("listening", |_| true);
+    let ticket = listening["ticket"].as_str().expect("a ticket").to_owned();
     let few = ["receive", &ticket, "-", "--buffers", "8"];
     let mut receiver = env.command(&[&few[..], &IMPATIENT].concat()).spawn().expect("it runs");
     let mut pipe = receiver.stdout.take().expect("a pipe");

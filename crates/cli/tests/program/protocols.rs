@@ -1,4 +1,4 @@
-//! `--protocol`: real transfers by other protocols' rules, and what is told apart in their traces.
+//! `--protocol`: real transfers by other protocols' rules, and how their traces differ.
 
 use std::fs;
 
@@ -40,7 +40,7 @@ fn a_file_comes_over_by_any_of_them_and_the_trace_says_which() {
 }
 
 #[test]
-fn what_cannot_be_asked_for_is_refused() {
+fn an_impossible_protocol_is_refused() {
     let env = Env::new();
     env.make_file("data", 10);
     let cases: [(&[&str], &str); 4] = [

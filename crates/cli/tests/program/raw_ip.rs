@@ -181,7 +181,7 @@ fn the_test_application_runs_on_ip_itself() {
 }
 
 #[test]
-fn it_is_told_when_nobody_listens_or_packets_are_too_large() {
+fn a_missing_listener_and_too_large_packets_are_reported() {
     if !able(&[]) {
         return;
     }

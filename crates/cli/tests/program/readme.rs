@@ -47,7 +47,7 @@ fn steps(name: &str, section: &str) -> Vec<Step> {
 }
 
 /// A shell that runs this in `near` or `far`, in which `ssh` leads to the other one and `/srv` is
-/// nobody else's.
+/// of no other test.
 fn shell(setting: &Setting, place: &str, line: &str) -> Command {
     let bin = setting.env.make_directory("bin");
     let _ = std::os::unix::fs::symlink(&setting.ssh, bin.join("ssh"));

@@ -43,7 +43,7 @@ fn count(summary: &Value, field: &str) -> u64 {
 }
 
 #[test]
-fn what_is_lost_is_made_again_and_both_ends_tell_of_it() {
+fn lost_packets_are_repaired_and_both_ends_report_it() {
     let env = Env::new();
     env.make_file("data", 6_000_000);
     // A quarter of 4,214 packets; what of them has not left when its buffer is whole never does.
@@ -63,18 +63,18 @@ fn what_is_lost_is_made_again_and_both_ends_tell_of_it() {
             assert!(count(&came, "packets_repaired") > 0, "{came}");
             let trace = fs::read_to_string(env.path("came")).expect("a trace");
             assert!(trace.contains("\"event\":\"repair\""), "{more:?}");
-            let told = env.run(&["report", "transfer", "came"]).exits(0).text();
-            assert!(told.contains(" repaired\n"), "{told}");
+            let report = env.run(&["report", "transfer", "came"]).exits(0).text();
+            assert!(report.contains(" repaired\n"), "{report}");
         }
-        let told = env.run(&["report", "transfer", "sent"]).exits(0).text();
-        assert!(told.contains(" for repair\n"), "{told}");
+        let report = env.run(&["report", "transfer", "sent"]).exits(0).text();
+        assert!(report.contains(" for repair\n"), "{report}");
     }
     let (sent, came) = transfer(&env, &["--fec", "never"]);
     assert_eq!((count(&sent, "repair_packets_sent"), count(&came, "packets_repaired")), (0, 0));
 }
 
 #[test]
-fn what_cannot_be_asked_for_is_refused() {
+fn an_impossible_repair_share_is_refused() {
     let env = Env::new();
     env.make_file("data", 10);
     let cases: [(&[&str], &str); 7] = [

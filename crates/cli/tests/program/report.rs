@@ -11,7 +11,7 @@ const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/rfc1
 /// What calculates for half a minute on a processor of its own takes ten times as long on a busy
 /// one.
 const CALCULATES: Duration = Duration::from_secs(900);
-/// Makes it anew.
+/// Makes the page again.
 const AGAIN: &str = "netblt report rfc1030 --html docs/results/rfc1030.html";
 
 #[test]
@@ -105,25 +105,25 @@ fn traces(env: &Env, bytes: usize) -> [String; 2] {
 }
 
 #[test]
-fn a_transfer_is_told_and_drawn_from_the_trace_of_either_end() {
+fn a_transfer_is_described_and_drawn_from_the_trace_of_either_end() {
     let env = Env::new();
     for (trace, role) in traces(&env, 3_000_000).into_iter().zip(["sender", "receiver"]) {
         let args = ["report", "transfer", &trace, "--json", "--out", "x.svg"];
         let run = env.run(&args).exits(0);
         assert_eq!(run.stderr, "");
-        let told: Value = serde_json::from_str(&run.text()).expect("JSON");
-        assert!(told["data_packets"].as_u64().is_some_and(|n| n > 2000), "{told}");
-        assert!(told["data_bytes"].as_u64().is_some_and(|n| n > 3_000_000), "{told}");
-        assert!(told["mean_mbps"].as_f64().is_some_and(|n| n > 0.0), "{told}");
-        let known = [&told["role"], &told["wire"], &told["ended"]];
+        let summary: Value = serde_json::from_str(&run.text()).expect("JSON");
+        assert!(summary["data_packets"].as_u64().is_some_and(|n| n > 2000), "{summary}");
+        assert!(summary["data_bytes"].as_u64().is_some_and(|n| n > 3_000_000), "{summary}");
+        assert!(summary["mean_mbps"].as_f64().is_some_and(|n| n > 0.0), "{summary}");
+        let known = [&summary["role"], &summary["wire"], &summary["ended"]];
         assert_eq!(known, [role, "sealed", "finished"]);
-        assert!(told["max_outstanding"].as_u64().is_some_and(|n| n > 0), "{told}");
+        assert!(summary["max_outstanding"].as_u64().is_some_and(|n| n > 0), "{summary}");
         // The ends agreed on the limit, and every limit has a sentence.
-        let limit = told["limit_sentence"].as_str().expect("a sentence");
-        assert!(told["limit"].is_string() && told["limit_evidence"].is_object(), "{told}");
+        let limit = summary["limit_sentence"].as_str().expect("a sentence");
+        assert!(summary["limit"].is_string() && summary["limit_evidence"].is_object(), "{summary}");
         // What arrived of the data, with the names of files and without headers.
-        let delivered = told["delivered_bytes"].as_u64().expect("a number");
-        assert!((3_000_000..3_010_000).contains(&delivered), "{told}");
+        let delivered = summary["delivered_bytes"].as_u64().expect("a number");
+        assert!((3_000_000..3_010_000).contains(&delivered), "{summary}");
         let svg = fs::read_to_string(env.path("x.svg")).expect("a picture");
         assert!(svg.contains(&format!("<title>A transfer, as its {role} saw it</title>")), "{svg}");
         assert!(svg.contains(&format!("trace: {trace}")), "{svg}");
@@ -141,7 +141,7 @@ fn a_transfer_is_told_and_drawn_from_the_trace_of_either_end() {
 }
 
 #[test]
-fn a_trace_that_was_cut_short_is_told_and_a_foreign_file_is_not() {
+fn a_truncated_trace_is_described_and_a_foreign_file_is_refused() {
     let env = Env::new();
     let [trace, _] = traces(&env, 100_000);
     let text = fs::read_to_string(env.path(&trace)).expect("a trace");

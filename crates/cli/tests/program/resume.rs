@@ -17,7 +17,7 @@ const MIB: usize = 1 << 20;
 const RATE: &str = "25MB";
 const BYTES_A_SECOND: u64 = 25_000_000;
 /// What a kill may cost: 16 MiB, and what 200 ms carry. A sender that is killed may have sent for
-/// 100 ms more than it has told.
+/// 100 ms more than it has reported.
 const COST: u64 = (16 << 20) + BYTES_A_SECOND / 5;
 
 fn number(variable: &str, default: u64) -> u64 {
@@ -44,7 +44,7 @@ fn through(env: &Env, what: &str, receives: &[&str]) -> (Value, Finished) {
     (sent, received)
 }
 
-/// How many bytes the sender has told to have sent.
+/// The bytes that the sender has reported as sent.
 fn sent_bytes(sender: &Finished) -> u64 {
     let last =
         |line: &str| serde_json::from_str::<Value>(line).ok()?["data"]["bytes_sent"].as_u64();
@@ -179,7 +179,7 @@ fn all_or_nothing_that_is_interrupted_says_what_is_left_and_can_be_cleaned() {
 }
 
 /// A transfer of `data.bin` that is stopped when some of it is kept: so slow that it cannot be over
-/// by then, though whoever stops it be late by two seconds.
+/// by then, even if the test stops it two seconds late.
 fn break_off(env: &Env, signal: Signal) -> Finished {
     let (sender, mut receiver) = start(env, "data.bin", &["--rate", "8MB"], &[]);
     receiver.event("progress", |data| data["bytes"].as_u64() > Some(16 << 20));
@@ -192,7 +192,7 @@ fn break_off(env: &Env, signal: Signal) -> Finished {
 }
 
 #[test]
-fn what_was_there_before_counts_for_no_rate() {
+fn data_of_an_earlier_attempt_do_not_count_in_the_rate() {
     let env = Env::new();
     env.make_file("data.bin", 24 * MIB);
     env.make_directory("to");
@@ -207,18 +207,18 @@ fn what_was_there_before_counts_for_no_rate() {
     for end in ends {
         let text = end.text();
         let events = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-        let told: Vec<Value> = events.filter(|event| event["event"] == "progress").collect();
+        let progress: Vec<Value> = events.filter(|event| event["event"] == "progress").collect();
         let number = |event: &Value, field: &str| event["data"][field].as_f64().expect("a number");
-        let kept = told.iter().map(|event| number(event, "kept_bytes")).fold(0.0, f64::max);
+        let kept = progress.iter().map(|event| number(event, "kept_bytes")).fold(0.0, f64::max);
         assert!(kept > (4 << 20) as f64, "{text}");
-        let most = told.iter().map(|event| number(event, "mbps")).fold(0.0, f64::max);
+        let most = progress.iter().map(|event| number(event, "mbps")).fold(0.0, f64::max);
         // 40 are asked for; what a moment holds may be a little more.
         assert!(most < 80.0, "{most}: {text}");
     }
 }
 
 #[test]
-fn a_source_that_changes_between_comes_anew_and_is_named() {
+fn a_source_changed_between_attempts_is_sent_again_and_named() {
     let env = Env::new();
     let mut data = env.make_file("data.bin", 32 * MIB);
     env.make_directory("to");
@@ -234,7 +234,7 @@ fn a_source_that_changes_between_comes_anew_and_is_named() {
 }
 
 #[test]
-fn a_source_that_changes_behind_its_time_is_found_out() {
+fn a_source_changed_under_the_same_mtime_is_detected() {
     let env = Env::new();
     let mut data = env.make_file("data.bin", 32 * MIB);
     let file = fs::File::options().write(true).open(env.path("data.bin")).expect("opened");
@@ -292,7 +292,7 @@ fn a_journal_that_is_edited_or_torn_costs_nothing_but_time() {
 }
 
 #[test]
-fn data_that_were_edited_are_found_out_if_asked() {
+fn edited_partial_data_are_detected_on_request() {
     let env = Env::new();
     let data = env.make_file("data.bin", 32 * MIB);
     env.make_directory("to");
@@ -308,7 +308,7 @@ fn data_that_were_edited_are_found_out_if_asked() {
 }
 
 #[test]
-fn what_is_left_can_be_listed_removed_and_ignored() {
+fn partial_data_can_be_listed_removed_and_ignored() {
     let env = Env::new();
     let data = env.make_file("data.bin", 32 * MIB);
     env.make_directory("to");
@@ -453,7 +453,7 @@ fn files_told(finished: &Finished) -> Vec<String> {
 }
 
 #[test]
-fn a_sender_tells_of_files_that_have_arrived_and_of_no_others() {
+fn a_sender_reports_files_that_have_arrived_and_no_others() {
     let env = Env::new();
     for at in 0..20 {
         env.make_directory("t");

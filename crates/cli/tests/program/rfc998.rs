@@ -10,8 +10,8 @@ const PLAIN: [&str; 2] = ["--wire", "rfc998"];
 fn wait(env: &Env, args: &[&str]) -> (Running, String) {
     let here = ["--wire", "rfc998", "--listen", "127.0.0.1:0", "--json"];
     let mut running = env.start(&[args, &here].concat());
-    let told = running.event("listening", |_| true);
-    (running, told["address"].as_str().expect("an address").to_owned())
+    let listening = running.event("listening", |_| true);
+    (running, listening["address"].as_str().expect("an address").to_owned())
 }
 
 fn call(env: &Env, args: &[&str]) -> Finished {
@@ -37,7 +37,7 @@ fn a_file_goes_in_all_four_roles() {
         assert_eq!(env.names("to"), ["read", "written"]);
         for run in [sender, reader] {
             let run = run.says("neither encrypted nor verified").says("NOT verified");
-            assert!(!run.stderr.contains("digest"), "nobody agreed on one: {}", run.stderr);
+            assert!(!run.stderr.contains("digest"), "no digest was agreed on: {}", run.stderr);
         }
     }
 }
@@ -84,7 +84,7 @@ fn an_existing_file_is_replaced_only_on_request() {
 }
 
 #[test]
-fn nothing_is_kept_when_the_other_side_stops() {
+fn a_receiver_keeps_no_file_when_its_peer_stops() {
     let env = Env::new();
     env.make_file("data", 3_000_000);
     env.make_directory("to");
@@ -125,7 +125,7 @@ fn burst_values_of_either_side_bind() {
 }
 
 #[test]
-fn mistakes_are_told() {
+fn wrong_arguments_are_named() {
     let ticket = "netblt1:abc";
     let wait = ["--listen", "127.0.0.1:0"];
     for (args, says) in [
@@ -166,7 +166,7 @@ fn mistakes_are_told() {
 }
 
 #[test]
-fn a_name_that_nobody_knows_is_not_a_mistake_of_the_command_line() {
+fn an_unknown_host_name_is_not_a_wrong_argument() {
     let env = Env::new();
     let run = call(&env, &["receive", "out", "--from", "nobody.invalid:9"]);
     run.exits(35).says("cannot look up nobody.invalid:9");

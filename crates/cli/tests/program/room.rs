@@ -45,7 +45,7 @@ impl Drop for Small {
 }
 
 fn sender(env: &Env, what: &str) -> (Running, String) {
-    // Slow enough that how far it is is told.
+    // Slow enough that progress is reported.
     let own = ["send", what, "--json", "--bind", "127.0.0.1", "--rate", "40MB"];
     let mut sender = env.start(&own);
     let ticket = sender.event("listening", |_| true)["ticket"].as_str().expect("text").to_owned();
@@ -53,7 +53,7 @@ fn sender(env: &Env, what: &str) -> (Running, String) {
 }
 
 #[test]
-fn what_has_no_room_is_refused_before_it_comes_and_the_ticket_stays_good() {
+fn a_transfer_larger_than_the_free_space_is_refused_before_data_arrive() {
     if !able(&["mount", "umount"], &[]) {
         return;
     }

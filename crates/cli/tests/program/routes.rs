@@ -63,8 +63,8 @@ impl World {
             let listen = ["serve", "--json", "--bind", "127.0.0.1", "--port", "0", "--root", name];
             let own = ["--key", &key, "--authorized-keys", &keys];
             let mut server = env.start(&[&listen[..], &own].concat());
-            let told = server.event("listening", |_| true);
-            at.push(told["addresses"][0].as_str().expect("an address").to_owned());
+            let listening = server.event("listening", |_| true);
+            at.push(listening["addresses"][0].as_str().expect("an address").to_owned());
             servers.push(server);
         }
         script(
@@ -181,10 +181,14 @@ const ACL: &str = "system.posix_acl_access";
 /// An access list that gives user 12345 more than others have.
 fn acl() -> Vec<u8> {
     let mut list = 2u32.to_le_bytes().to_vec();
-    let nobody = u32::MAX;
-    for (tag, permissions, id) in
-        [(1u16, 6u16, nobody), (2, 4, 12_346), (4, 0, nobody), (16, 4, nobody), (32, 4, nobody)]
-    {
+    let undefined = u32::MAX;
+    for (tag, permissions, id) in [
+        (1u16, 6u16, undefined),
+        (2, 4, 12_346),
+        (4, 0, undefined),
+        (16, 4, undefined),
+        (32, 4, undefined),
+    ] {
         list.extend_from_slice(&tag.to_le_bytes());
         list.extend_from_slice(&permissions.to_le_bytes());
         list.extend_from_slice(&id.to_le_bytes());
@@ -266,7 +270,7 @@ fn stands(_: &World, ran: &Ran) -> bool {
 }
 
 /// Options that ssh hears.
-fn heard(world: &World, words: &str) -> bool {
+fn ssh_got(world: &World, words: &str) -> bool {
     let said = fs::read_to_string(world.env.path("ssh-arguments")).unwrap_or_default();
     said.contains(words)
 }
@@ -371,10 +375,10 @@ const PATH: &[Case] = &[
     }),
 ];
 
-const TOLD: &[Case] = &[
+const PRINTED: &[Case] = &[
     (&["-v"], "f", Nothing, |_, ran| {
-        let told = ran.finished.stderr.clone() + &ran.finished.text();
-        ran.ok() && ["limit", "copied f"].iter().any(|words| told.contains(words))
+        let printed = ran.finished.stderr.clone() + &ran.finished.text();
+        ran.ok() && ["limit", "copied f"].iter().any(|words| printed.contains(words))
     }),
     (&["--stats"], "f", Nothing, |_, ran| ran.ok() && ran.finished.stderr.contains("limit")),
     (&["-q"], "f", Nothing, |world, ran| copied(world, ran) && ran.finished.stderr.is_empty()),
@@ -385,24 +389,24 @@ const TOLD: &[Case] = &[
 ];
 
 const SSH: &[Case] = &[
-    (&["-P", "2222"], "f", Nothing, |world, _| heard(world, "-p 2222 ")),
+    (&["-P", "2222"], "f", Nothing, |world, _| ssh_got(world, "-p 2222 ")),
     (&["-i", "me"], "f", Nothing, |world, ran| {
         copied(world, ran)
-            && (heard(world, "-i me ")
+            && (ssh_got(world, "-i me ")
                 || matches!(ran.route, ServerUp | ServerDown | Servers | Within))
     }),
-    (&["-i", "me", "-i", "you"], "f", Nothing, |world, _| heard(world, "-i me -i you ")),
-    (&["-F", "configuration"], "f", Nothing, |world, _| heard(world, "-F configuration ")),
-    (&["-J", "gate"], "f", Nothing, |world, _| heard(world, "-J gate ")),
-    (&["-o", "A=b"], "f", Nothing, |world, _| heard(world, "-o A=b ")),
+    (&["-i", "me", "-i", "you"], "f", Nothing, |world, _| ssh_got(world, "-i me -i you ")),
+    (&["-F", "configuration"], "f", Nothing, |world, _| ssh_got(world, "-F configuration ")),
+    (&["-J", "gate"], "f", Nothing, |world, _| ssh_got(world, "-J gate ")),
+    (&["-o", "A=b"], "f", Nothing, |world, _| ssh_got(world, "-o A=b ")),
     // A server asks nothing either way.
     (&["-B"], "f", Nothing, |world, ran| {
         copied(world, ran)
-            && (heard(world, "-oBatchMode=yes ")
+            && (ssh_got(world, "-oBatchMode=yes ")
                 || matches!(ran.route, ServerUp | ServerDown | Servers | Within))
     }),
     (&["-S", "../ssh"], "f", Nothing, copied),
-    (&["--remote-netblt", "netblt"], "f", Nothing, |world, _| heard(world, "'netblt'")),
+    (&["--remote-netblt", "netblt"], "f", Nothing, |world, _| ssh_got(world, "'netblt'")),
     // It is there already.
     (&["--install", "--yes"], "f", Nothing, copied),
     (&["--known-servers", "others"], "f", Nothing, |world, ran| {
@@ -450,8 +454,8 @@ fn hold(cases: &[Case]) {
                 effects += 1;
             } else {
                 let Finished { code, stderr, .. } = &ran.finished;
-                let told = ran.finished.text();
-                wrong.push(format!("{options:?} {route:?}: {code:?} {stderr} {told}"));
+                let output = ran.finished.text();
+                wrong.push(format!("{options:?} {route:?}: {code:?} {stderr} {output}"));
             }
         }
     }
@@ -494,8 +498,8 @@ fn how_they_are_sent() {
 }
 
 #[test]
-fn what_is_told() {
-    hold(TOLD);
+fn which_messages_are_printed() {
+    hold(PRINTED);
 }
 
 #[test]

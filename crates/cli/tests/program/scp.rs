@@ -31,7 +31,7 @@ fn sshd(env: &Env) -> Option<Sshd> {
 }
 
 #[test]
-fn it_does_what_scp_does() {
+fn cp_does_what_scp_does() {
     let env = Env::new();
     let Some(sshd) = sshd(&env) else { return };
     // What to copy, seen from `near` to `far` or back; in `far` there are a directory `d` and a

@@ -33,7 +33,7 @@ fn ask(env: &Env, args: &[&str]) -> Finished {
     env.run(&[args, &TICKET[..]].concat())
 }
 
-/// Stops a server that has nothing to do; what it has told.
+/// Stops a server that has nothing to do; its log.
 fn stopped(server: Running) -> Finished {
     server.signal(Signal::TERM);
     server.finish().exits(0)
@@ -48,7 +48,7 @@ fn requests(server: &Finished) -> Vec<Value> {
 }
 
 #[test]
-fn what_people_do_with_a_server() {
+fn every_command_works_with_a_server() {
     let env = Env::new();
     let server = server(&env, &["--audit", "audit", "--max-files", "1000", "--max-size", "1GB"]);
     let mode = fs::metadata(env.path("ticket")).expect("the ticket").permissions().mode();
@@ -100,11 +100,11 @@ fn what_people_do_with_a_server() {
     ask(&env, &["rm", "-f", "netblt:///x"]).exits(0);
     assert_eq!(env.names("root"), [""; 0]);
 
-    let told = requests(&stopped(server));
+    let log = requests(&stopped(server));
     let audit = fs::read_to_string(env.path("audit")).expect("the audit log");
     let audit: Vec<Value> =
         audit.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert_eq!(audit, told);
+    assert_eq!(audit, log);
     let put = audit.iter().find(|line| line["request"] == "receive").expect("a line");
     assert_eq!((&put["path"], &put["bytes"]), (&"x".into(), &(3 * MIB).into()));
     assert_eq!(put["verdict"], "done");
@@ -113,7 +113,7 @@ fn what_people_do_with_a_server() {
 }
 
 #[test]
-fn what_is_on_a_server_is_moved_and_copied_there() {
+fn files_are_renamed_and_copied_on_a_server() {
     let env = Env::new();
     let server = server(&env, &[]);
     env.make_directory("root/d");
@@ -144,11 +144,11 @@ fn what_is_on_a_server_is_moved_and_copied_there() {
     assert_eq!(fs::read(env.path("root/e/d/big")).expect("the file"), big);
     assert_eq!(fs::read(env.path("root/e/d/a")).expect("the file"), old);
     assert_eq!(env.names("root"), ["d", "e"]);
-    let told = requests(&stopped(server));
-    let moved = told.iter().find(|line| line["request"] == "rename").expect("a line");
+    let log = requests(&stopped(server));
+    let moved = log.iter().find(|line| line["request"] == "rename").expect("a line");
     assert_eq!((&moved["path"], &moved["verdict"]), (&"big".into(), &"done".into()));
     assert_eq!(moved["target"], "d/big");
-    let copied = told.iter().find(|line| line["request"] == "copy").expect("a line");
+    let copied = log.iter().find(|line| line["request"] == "copy").expect("a line");
     assert_eq!((&copied["path"], &copied["target"]), (&"d/big".into(), &"copy".into()));
 }
 
@@ -204,7 +204,7 @@ fn the_audit_log_names_what_came_and_what_was_sent() {
 
 /// `/dev/full` takes no byte, as a disk that is full.
 #[test]
-fn an_audit_log_that_cannot_be_written_is_told() {
+fn an_audit_log_that_cannot_be_written_is_reported() {
     let env = Env::new();
     let server = server(&env, &["--audit", "/dev/full"]);
     ask(&env, &["ls", "netblt:///"]).exits(0);
@@ -250,7 +250,7 @@ fn a_dry_run_lists_what_would_be_copied_to_and_from_a_server() {
 }
 
 #[test]
-fn mistakes_are_told() {
+fn wrong_arguments_are_named() {
     let env = Env::new();
     let server = server(&env, &["--read-only", "--max-sessions", "3", "--memory", "64MiB"]);
     env.make_file("f", 10);
@@ -291,7 +291,7 @@ fn mistakes_are_told() {
 }
 
 #[test]
-fn who_may_only_write_sees_nothing() {
+fn a_key_with_write_permission_alone_lists_nothing() {
     let env = Env::new();
     // A port that is free now, most likely still is in a moment.
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -320,8 +320,8 @@ fn hosts_and_ports_in_addresses_count() {
     fs::create_dir_all(env.path("root")).expect("a directory");
     let advertise = ["--advertise", "192.0.2.1:9"];
     let mut server = env.start(&[&SERVE[..], &TICKET, &advertise].concat());
-    let told = server.event("listening", |_| true);
-    assert_eq!(told["addresses"][0], "192.0.2.1:9");
+    let listening = server.event("listening", |_| true);
+    assert_eq!(listening["addresses"][0], "192.0.2.1:9");
     // The port is the system's own choice, and not in the ticket.
     let inode = |line: &str| line.split_whitespace().nth(9).map(str::to_owned);
     let descriptors = format!("/proc/{}/fd", server.id());
@@ -367,7 +367,7 @@ fn a_copy_goes_on_when_the_server_was_killed() {
         let client = begin(&env, from, to);
         first.signal(Signal::KILL);
         first.finish();
-        // It hears that nobody is there, or is stopped by whoever waits for it.
+        // It finds no server, or the test stops it.
         client.signal(Signal::TERM);
         assert!(client.finish().code != Some(0), "it was to be broken off");
         let again = server(&env, &[]);
@@ -414,8 +414,8 @@ fn a_copy_goes_on_when_the_client_was_ended_and_began_again_at_once() {
         assert!(summary["kept_bytes"].as_u64() > Some(8 << 20), "{signal:?}: {summary}");
         assert!(fs::read(env.path("root/there")).expect("the file") == content);
         assert_eq!(env.names("root"), ["there"]);
-        let told = requests(&stopped(server));
-        assert!(told.iter().any(|line| line["verdict"] == "failed"), "{told:?}");
+        let log = requests(&stopped(server));
+        assert!(log.iter().any(|line| line["verdict"] == "failed"), "{log:?}");
     }
 }
 
@@ -479,7 +479,7 @@ fn has_read(pid: u32) -> usize {
 
 /// Who asks for much, takes little and goes has cost the reading of little.
 #[test]
-fn what_nobody_has_taken_is_not_read_far_ahead() {
+fn a_server_reads_only_little_ahead_of_a_slow_client() {
     let env = Env::new();
     let server = server(&env, &[]);
     env.make_file("root/large", 60 * MIB);
@@ -510,7 +510,7 @@ fn keygen(env: &Env, name: &str) -> String {
 }
 
 #[test]
-fn keys_let_people_in_and_say_what_they_may() {
+fn authorized_keys_admit_clients_with_their_permissions() {
     let env = Env::new();
     keygen(&env, "server");
     let (mine, theirs) = (keygen(&env, "mine"), keygen(&env, "theirs"));
@@ -521,8 +521,8 @@ fn keys_let_people_in_and_say_what_they_may() {
     fs::write(env.path("keys"), lines).expect("written");
     let keys = ["--authorized-keys", "keys", "--key", "server"];
     let mut server = env.start(&[&SERVE[..], &keys].concat());
-    let told = server.event("listening", |_| true);
-    let address = told["addresses"][0].as_str().expect("an address").to_owned();
+    let listening = server.event("listening", |_| true);
+    let address = listening["addresses"][0].as_str().expect("an address").to_owned();
     let url = |path: &str| format!("netblt://{address}/{path}");
     let ask = |key: &str, args: &[&str]| {
         let known = ["-i", key, "--known-servers", "known", "--death-timer", "3s"];
@@ -556,8 +556,8 @@ fn keys_let_people_in_and_say_what_they_may() {
     let (_, public) = pinned.trim().split_once(' ').expect("a line");
     fs::write(env.path("known"), pinned.replace(public, mine.trim())).expect("written");
     ask("stranger", &["ls", &url("")]).exits(5).says("HAS CHANGED").says("BLAKE3:");
-    let told = requests(&stopped(server));
-    assert!(told.iter().any(|line| line["name"] == "mine" && line["request"] == "put"));
+    let log = requests(&stopped(server));
+    assert!(log.iter().any(|line| line["name"] == "mine" && line["request"] == "put"));
 }
 
 #[test]
@@ -674,8 +674,8 @@ fn a_link_local_address_has_its_zone_in_either_spelling() {
     env.make_file("root/f", 10);
     let own = ["serve", "--root", "root", "--json", "-6", "--port", "0"];
     let mut server = env.start(&[&own[..], &TICKET].concat());
-    let told = server.event("listening", |_| true);
-    let any = told["addresses"][0].as_str().expect("an address");
+    let listening = server.event("listening", |_| true);
+    let any = listening["addresses"][0].as_str().expect("an address");
     let port = any.rsplit_once(':').expect("a port").1;
     for spelled in ["%", "%25"] {
         let url = format!("netblt://[{address}{spelled}{zone}]:{port}/f");

@@ -12,7 +12,7 @@ use crate::testenv::{Env, LIMIT, skip};
 use rustix::process::Signal;
 
 #[test]
-fn a_login_that_says_nothing_is_waited_for_and_that_is_said() {
+fn a_silent_login_is_waited_for_with_a_message() {
     const SFTP: &str = "/usr/lib/openssh/sftp-server";
     if !fs::exists(SFTP).is_ok_and(|there| there) {
         return skip("no sftp-server");
@@ -59,7 +59,7 @@ impl Drop for Killed {
 }
 
 #[test]
-fn a_master_that_stays_keeps_nobody_waiting() {
+fn a_persistent_ssh_master_does_not_delay_the_end() {
     // As a master of an older OpenSSH does, it keeps ssh's standard error.
     let stays = "sleep 1000 </dev/null >/dev/null & echo $! > ../master; echo 'ssh speaks' >&2";
     let setting = Setting::with(stays, &program_directory());

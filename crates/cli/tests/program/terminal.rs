@@ -74,7 +74,7 @@ fn ctrl_c_stops_a_copy_over_ssh_and_is_no_fault_of_the_connection() {
 }
 
 #[test]
-fn ctrl_c_before_a_copy_has_begun_is_said_as_such() {
+fn ctrl_c_before_a_copy_has_begun_is_reported_as_such() {
     let env = Env::new();
     let hello = format!("command=\"touch {}; exec sleep 60\"", env.path("login").display());
     let Some(sshd) = sshd(&env, &hello) else { return };

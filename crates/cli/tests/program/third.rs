@@ -46,10 +46,10 @@ fn files_and_trees_go_from_there_to_there() {
     env.make_file("one/tree/sub/a", 1000);
     env.make_file("one/tree/b", 2000);
 
-    let told = cp(&["--json", "one:big", "other:"]).exits(0);
-    let summary = told.last_event("summary");
+    let copied = cp(&["--json", "one:big", "other:"]).exits(0);
+    let summary = copied.last_event("summary");
     assert_eq!((&summary["bytes"], &summary["verified"]), (&3_000_000.into(), &true.into()));
-    assert!(told.text().contains("\"way\":\"udp\""), "{}", told.text());
+    assert!(copied.text().contains("\"way\":\"udp\""), "{}", copied.text());
     assert_eq!(fs::read(env.path("other/big")).expect("the file"), big);
     cp(&["one:big", "other:new"]).exits(0).says("2.86 MiB");
     assert_eq!(fs::read(env.path("other/new")).expect("the file"), big);
@@ -78,7 +78,7 @@ fn is_running(env: &Env, host: &str) -> bool {
 }
 
 #[test]
-fn nothing_runs_on_when_any_of_the_three_is_killed() {
+fn no_process_runs_on_when_any_of_the_three_is_killed() {
     for killed in ["one", "other", "caller"] {
         let env = Env::new();
         let ssh = fake_ssh(&env);
@@ -137,9 +137,9 @@ impl Net {
     /// What has passed the link of one of the three, in both directions.
     fn bytes(&self, number: usize) -> u64 {
         let words = format!("-n {} -j -s link show dev w{number}", self.0[0]);
-        let told = Command::new("ip").args(words.split(' ')).output().expect("it runs").stdout;
-        let told: serde_json::Value = serde_json::from_slice(&told).expect("JSON");
-        let stats = &told[0]["stats64"];
+        let output = Command::new("ip").args(words.split(' ')).output().expect("it runs").stdout;
+        let output: serde_json::Value = serde_json::from_slice(&output).expect("JSON");
+        let stats = &output[0]["stats64"];
         ["rx", "tx"].map(|way| stats[way]["bytes"].as_u64().expect("a number")).iter().sum()
     }
 }
@@ -250,7 +250,7 @@ fn the_callers_link_carries_next_to_nothing() {
 }
 
 #[test]
-fn nor_does_it_between_two_servers_of_files() {
+fn the_callers_link_carries_next_to_nothing_between_two_servers() {
     const BYTES: usize = 20_000_000;
     let Some(net) = Net::new(&["ip"], &[]) else { return };
     let env = Env::new();

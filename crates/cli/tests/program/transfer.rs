@@ -54,7 +54,7 @@ fn a_file_is_pushed() {
 }
 
 #[test]
-fn the_smaller_buffer_counts_whoever_wants_it() {
+fn the_smaller_buffer_size_of_both_ends_counts() {
     for (senders, receivers) in [("64KiB", "1MiB"), ("1MiB", "64KiB"), ("1KiB", "4KiB")] {
         let env = Env::new();
         let data = env.make_file("data.bin", 700_001);
@@ -150,7 +150,7 @@ fn directories_arrive_with_all_that_is_in_them() {
 }
 
 #[test]
-fn nothing_at_all_is_a_transfer_too() {
+fn an_empty_stream_is_a_transfer() {
     let env = Env::new();
     env.make_file("empty", 0);
     env.make_directory("to");
@@ -286,7 +286,7 @@ fn the_demo_verifies_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn every_file_is_told_with_its_sum() {
+fn every_file_is_listed_with_its_digest() {
     let env = Env::new();
     fs::create_dir_all(env.path("t/deep")).expect("made");
     let files = [("t/a", 0), ("t/big", 3_000_000), ("t/deep/odd\\name", 10)];
@@ -297,7 +297,7 @@ fn every_file_is_told_with_its_sum() {
             (name.to_string(), (*bytes as u64, sum))
         })
         .collect();
-    let told = |run: &Finished| -> BTreeMap<String, (u64, String)> {
+    let digests_of = |run: &Finished| -> BTreeMap<String, (u64, String)> {
         let text = run.text();
         let events = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
         let files = events.filter(|event| event["event"] == "file");
@@ -314,7 +314,7 @@ fn every_file_is_told_with_its_sum() {
         let (sender, ticket) = listen(&env, &["send", "t"]);
         let receiver = env.run(&[&["receive", &ticket, "to", "--json"], more].concat());
         let (sender, receiver) = both_succeed(sender, receiver);
-        assert_eq!(told(&receiver), sums, "{more:?}");
+        assert_eq!(digests_of(&receiver), sums, "{more:?}");
         let all = "... of all; each file's own: --manifest FILE";
         assert!(sender.stderr.contains(all), "{}", sender.stderr);
         fs::remove_dir_all(env.path("to")).expect("removed");
@@ -325,7 +325,7 @@ fn every_file_is_told_with_its_sum() {
     let ticket = event["ticket"].as_str().expect("a ticket");
     env.make_directory("to");
     env.run(&["receive", ticket, "to"]).exits(0);
-    assert_eq!(told(&sender.finish().exits(0)), sums);
+    assert_eq!(digests_of(&sender.finish().exits(0)), sums);
 }
 
 #[test]

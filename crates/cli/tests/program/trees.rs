@@ -161,7 +161,7 @@ fn links_are_followed_if_asked_and_go_round_nowhere() {
 }
 
 #[test]
-fn what_has_no_content_is_named_and_the_rest_arrives() {
+fn special_files_are_named_and_the_rest_arrives() {
     let env = Env::new();
     env.make_directory("t");
     env.make_file("t/file", 100);
@@ -260,11 +260,11 @@ fn names_that_are_one_here_are_left_out_and_lead_nowhere() {
 
 /// How many files there are in the tree of mishaps: `NETBLT_TREE_FILES` for more.
 fn many() -> usize {
-    let told = std::env::var("NETBLT_TREE_FILES").ok();
-    told.map_or(300, |count| count.parse().expect("a number"))
+    let given = std::env::var("NETBLT_TREE_FILES").ok();
+    given.map_or(300, |count| count.parse().expect("a number"))
 }
 
-/// Keeps on changing a file, without changing its length, until it is told to stop.
+/// Keeps on changing a file, without changing its length, until it has to stop.
 fn restless(file: fs::File, stop: &AtomicBool) {
     let mut byte = 0u8;
     while !stop.load(Ordering::Relaxed) {

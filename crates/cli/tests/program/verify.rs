@@ -45,12 +45,12 @@ fn spoiled(env: &Env, own: &[&str], receiving: &[&str]) -> (Finished, Finished) 
 }
 
 #[test]
-fn what_the_disk_gives_back_changed_is_named_and_has_no_name() {
+fn a_file_that_the_disk_changed_is_reported_and_gets_no_name() {
     let env = Env::new();
     env.make_directory("tree");
     let data = env.make_file("tree/big", 24 * MIB);
     env.make_file("tree/small", 5_000);
-    // Nobody notices, unless it is asked for.
+    // No check notices it, unless --verify is given.
     let (sender, receiver) = spoiled(&env, &[], &[]);
     sender.exits(0);
     receiver.exits(0);
@@ -75,7 +75,7 @@ fn what_the_disk_gives_back_changed_is_named_and_has_no_name() {
 }
 
 #[test]
-fn what_is_whole_passes_and_what_is_no_file_cannot_be_asked_for() {
+fn intact_files_pass_the_read_back_and_streams_cannot_be_verified() {
     let setting = Setting::new();
     setting.put("near/t/big", &noise(3 * MIB));
     setting.put("near/t/small", b"small");

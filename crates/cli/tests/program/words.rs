@@ -75,7 +75,7 @@ fn no_message_has_the_number_of_an_error() {
 }
 
 #[test]
-fn what_is_left_out_is_told_in_words_at_both_ends() {
+fn files_left_out_are_explained_in_words_at_both_ends() {
     let env = Env::new();
     env.make_directory("tree/directory");
     env.make_file("tree/file", 10);
@@ -116,7 +116,7 @@ fn a_mistake_is_named_with_its_option_its_value_and_the_form_wanted() {
 }
 
 #[test]
-fn what_exists_is_left_out_with_the_option_that_replaces_it() {
+fn an_existing_file_is_left_out_with_a_hint_at_the_option_that_replaces_it() {
     let env = Env::new();
     env.make_file("file", 10);
     env.make_directory("to");

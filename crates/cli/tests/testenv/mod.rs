@@ -369,8 +369,8 @@ pub(crate) fn noise(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-/// Whether whoever started the tests ignores SIGHUP, as `nohup` does: the program then leaves it
-/// alone.
+/// Whether the process that started the tests ignores SIGHUP, as `nohup` does: the program then
+/// leaves it alone.
 pub(crate) fn hangups_are_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -14,7 +14,7 @@ pub(crate) fn place() -> Option<PathBuf> {
     std::env::var_os("NETBLT_TRIED").map(PathBuf::from)
 }
 
-/// What follows the program in this command, whoever starts it (`ip netns exec`, say).
+/// What follows the program in this command, also behind another command (`ip netns exec`, say).
 pub(crate) fn args(command: &Command) -> Vec<String> {
     let program = env!("CARGO_BIN_EXE_netblt");
     let words = std::iter::once(command.get_program()).chain(command.get_args());

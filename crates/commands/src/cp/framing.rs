@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_makes_it_take_memory_or_believe_nonsense() {
+    fn damaged_frames_neither_take_memory_nor_are_accepted() {
         for bytes in [
             &[MESSAGE, 0xff, 0xff, 0xff, 0xff][..],
             &[DATAGRAM, 0, 1, 0, 0],

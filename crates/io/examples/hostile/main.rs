@@ -6,7 +6,7 @@
 //! FILE is one that the server has, of many megabytes. KIND:
 //!
 //! * `slow`: fetches it sixteen times at once, and takes 64 kB a second each
-//! * `silent`: asks for it and grants buffers, and is never heard again; as often as it is let in
+//! * `silent`: asks for it and grants buffers, and sends nothing more; as often as it is let in
 //! * `gos`: 20,000 packets a second of GOs, OKs and RESENDs, authentic, in and out of order
 //! * `asks`: asks what stands there, as fast as the answers come, 64 times at once in one session
 //!   and four times with a connection for each
@@ -147,7 +147,7 @@ fn slow(task: &Task) -> Result<(), Failed> {
 }
 
 fn silent(task: &Task) {
-    // Their sockets stay, so that nothing tells the server that nobody is there.
+    // Their sockets stay, so that no ICMP error shows the server that the port is closed.
     let mut gone = Vec::new();
     while task.goes_on() {
         match task.asking() {

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_overwritten() {
+    fn an_existing_key_file_is_not_overwritten() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("key");
         let first = generate().unwrap();

@@ -18,12 +18,12 @@ use netblt::{
 };
 use netblt::{Identity, PublicKey, StaticKey};
 
-pub(crate) struct Heard {
+pub(crate) struct Recorder {
     tickets: Sender<Ticket>,
     pub(crate) accounts: Sender<AuditRecord>,
 }
 
-impl ServerObserver for Heard {
+impl ServerObserver for Recorder {
     fn listening(&mut self, ticket: &Ticket) -> std::io::Result<()> {
         self.tickets.send(ticket.clone()).map_err(std::io::Error::other)
     }
@@ -91,8 +91,8 @@ impl Host {
         let thread = thread::spawn({
             let cancel = cancel.clone();
             move || {
-                let mut heard = Heard { tickets, accounts: sender };
-                serve(&service, &own, &mut heard, &cancel)
+                let mut recorder = Recorder { tickets, accounts: sender };
+                serve(&service, &own, &mut recorder, &cancel)
             }
         });
         let rendezvous = Rendezvous::Connect(ticket.recv().unwrap());
@@ -110,7 +110,7 @@ impl Host {
         self.directory.path().join("root").join(name)
     }
 
-    /// How somebody calls it who has this key and takes it for the owner of the other one.
+    /// The rendezvous of a client that has this key and expects the other one at the server.
     pub(crate) fn calling(&self, own: StaticKey, server: PublicKey) -> Rendezvous {
         let Rendezvous::Connect(ticket) = &self.rendezvous else { unreachable!() };
         let identity = Identity::client(own, server).unwrap();
@@ -121,7 +121,7 @@ impl Host {
     pub(crate) fn client(&self, rendezvous: Rendezvous) -> Self {
         let (_, accounts) = channel();
         let mut options = self.options.clone();
-        // Who is not let in hears nothing that he could believe.
+        // A client that is not admitted gets no authentic answer.
         options.death_timer = Duration::from_secs(3);
         Self {
             directory: tempfile::tempdir().unwrap(),
@@ -134,17 +134,18 @@ impl Host {
         }
     }
 
-    /// What the server has told, once that is enough: it may see an end after its client does.
+    /// The audit records of the server, once they are enough: it may see an end after its client
+    /// does.
     pub(crate) fn accounts(&self, enough: impl Fn(&[AuditRecord]) -> bool) -> Vec<AuditRecord> {
         let accounts = self.accounts.lock().unwrap();
-        let mut told = Vec::new();
-        while !enough(&told) {
+        let mut records = Vec::new();
+        while !enough(&records) {
             match accounts.recv_timeout(Duration::from_secs(30)) {
-                Ok(account) => told.push(account),
-                Err(_) => panic!("it has told no more than {told:?}"),
+                Ok(account) => records.push(account),
+                Err(_) => panic!("it has no more records than {records:?}"),
             }
         }
-        told
+        records
     }
 
     pub(crate) fn server(&self) -> Client<'_> {

@@ -131,7 +131,7 @@ pub(crate) fn transfer(
 }
 
 /// A receiver listens; a sender opens a connection and vanishes without a word; then `source` is
-/// sent. Also tells how often the receiver was told of a restart.
+/// sent. Also returns how many restarts the receiver has seen.
 pub(crate) fn transfer_after_a_crash(source: Source, to: &Path) -> (Outcome, Outcome, u32) {
     let (ticket, tickets) = channel();
     let look = |_: &Watcher<'_>| ();

@@ -108,7 +108,7 @@ fn every_key_is_understood() {
 }
 
 #[test]
-fn nothing_said_is_a_perfect_path() {
+fn an_empty_scenario_is_a_perfect_path() {
     let scenario = load("").unwrap();
     let perfect = LinkOptions::default();
     assert_eq!((&scenario.up, &scenario.down), (&perfect, &perfect));

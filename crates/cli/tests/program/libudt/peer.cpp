@@ -42,7 +42,7 @@ int main(int argc, char **argv) {
             }
             sent += taken;
         }
-        // Whoever has all of it says so.
+        // The end that has all data says so.
         UDT::recv(socket, &end, 1, 0);
     } else {
         if (UDT::bind(socket, named, sizeof address) == UDT::ERROR ||

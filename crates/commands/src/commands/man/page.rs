@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_text_is_taken_for_a_request() {
+    fn no_text_becomes_a_troff_request() {
         assert_eq!(escape(".so x"), "\\&.so x");
         assert_eq!(escape("--a \"b\" \\"), "\\-\\-a \\(dqb\\(dq \\e");
     }

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_not_drawn() {
+    fn a_path_without_samples_is_not_drawn() {
         for text in
             ["", "{}", "{\"event\":\"sample\"}", "{\"event\":\"sample\",\"data\":[1]}", BEGIN]
         {

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_rate_and_one_total_one() {
+    fn no_total_has_no_rate_and_one_total_has_one() {
         assert_eq!(of(&[], 0.1), []);
         assert_eq!(of(&[(0.0, 5.0)], 0.1), []);
         assert_eq!(of(&[(2.0, 8.0)], 0.0), [(2.0, 4.0)]);
