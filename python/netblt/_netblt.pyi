@@ -102,7 +102,7 @@ class Summary:
     def limited_by(self) -> str:
         """What limited it."""
     @property
-    def lanes(self) -> int:
+    def streams(self) -> int:
         """Over how many connections it went, those that were lost or closed again as well."""
 
 _bytes = bytes

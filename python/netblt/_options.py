@@ -42,7 +42,7 @@ class Options:
     #: Connections to go over, 1 to 32, each the work of a processor of its own at either end; the
     #: smaller of both counts. ``"auto"``: one, and more while a processor is what limits, others are
     #: idle, and the last ones brought something. Servers of files take one.
-    lanes: int | Literal["auto"] = "auto"
+    streams: int | Literal["auto"] = "auto"
     #: A sender remembers the rate of a path for a day, in ``~/.cache/netblt/paths``.
     path_cache: bool = False
     #: Replace files that exist.

@@ -63,7 +63,7 @@ pub(crate) struct Summary {
     /// What limited it.
     limited_by: &'static str,
     /// Over how many connections it went, those that were lost or closed again as well.
-    lanes: usize,
+    streams: usize,
 }
 
 impl Summary {
@@ -79,7 +79,7 @@ impl Summary {
             verified: summary.verified,
             digest: PyBytes::new(py, &summary.digest).unbind(),
             limited_by: summary.limited_by.name(),
-            lanes: summary.lanes.len().max(1),
+            streams: summary.streams.len().max(1),
         }
     }
 }

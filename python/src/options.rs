@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use netblt::{
-    Extras, Family, FecPercent, FecPolicy, FixedRate, Lanes, Overwrite, Policy, Rate, Resume,
+    Extras, Family, FecPercent, FecPolicy, FixedRate, Overwrite, ParallelStreams, Policy, Rate,
+    Resume,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -26,7 +27,7 @@ pub(crate) struct Options {
     policy: String,
     rate: Option<u64>,
     fec: Spent,
-    lanes: Spread,
+    streams: Spread,
     path_cache: bool,
     overwrite: bool,
     atomic: bool,
@@ -71,7 +72,7 @@ impl Options {
         options.control = control.map(|control| control.0.clone());
         options.policy = policy(&self.policy, self.rate)?;
         options.repair = fec(&self.fec)?;
-        options.lanes = lanes(&self.lanes)?;
+        options.streams = streams(&self.streams)?;
         options.resume = resume(&self.resume)?;
         options.family = family(self.ip_version)?;
         options.death_timer = seconds("death_timer", self.death_timer)?;
@@ -135,15 +136,19 @@ fn fec(spent: &Spent) -> PyResult<FecPolicy> {
     }
 }
 
-fn lanes(spread: &Spread) -> PyResult<Lanes> {
-    let count = |count: i64| u8::try_from(count).ok().filter(|n| (1..=Lanes::MAX).contains(n));
+fn streams(spread: &Spread) -> PyResult<ParallelStreams> {
+    let count =
+        |count: i64| u8::try_from(count).ok().filter(|n| (1..=ParallelStreams::MAX).contains(n));
     match spread {
-        Spread::Word(word) if word == "auto" => Ok(Lanes::Auto),
+        Spread::Word(word) if word == "auto" => Ok(ParallelStreams::Auto),
         Spread::Word(word) => {
-            Err(PyValueError::new_err(format!("lanes: {word:?} is not auto or a number")))
+            Err(PyValueError::new_err(format!("streams: {word:?} is not auto or a number")))
         }
-        Spread::Count(lanes) => count(*lanes).map(Lanes::Most).ok_or_else(|| {
-            PyValueError::new_err(format!("lanes: {lanes} is not 1 to {}", Lanes::MAX))
+        Spread::Count(streams) => count(*streams).map(ParallelStreams::Most).ok_or_else(|| {
+            PyValueError::new_err(format!(
+                "streams: {streams} is not 1 to {}",
+                ParallelStreams::MAX
+            ))
         }),
     }
 }

@@ -176,10 +176,10 @@ def test_repair_packets_are_as_asked(fec: Any, ends: Ends, tmp_path: Path) -> No
 
 def test_a_transfer_goes_over_as_many_connections_as_both_take(ends: Ends) -> None:
     data, into = DATA * (20_000_000 // len(DATA)), bytearray()
-    options = netblt.Options(bind="127.0.0.1", lanes=3, rate=80_000_000)
+    options = netblt.Options(bind="127.0.0.1", streams=3, rate=80_000_000)
     sent, ticket = ends.listen(netblt.send, data, options=options)
-    received = netblt.receive(into, ticket, options=netblt.Options(lanes=8))
-    assert into == data and (received.lanes, sent.result(LIMIT).lanes) == (3, 3)
+    received = netblt.receive(into, ticket, options=netblt.Options(streams=8))
+    assert into == data and (received.streams, sent.result(LIMIT).streams) == (3, 3)
 
 
 def test_warnings_are_logged_or_handed_over(

@@ -11,10 +11,11 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use netblt::ticket::{self, Ticket};
 use netblt::{
-    Extras, Family, FecPercent, FecPolicy, Lanes, Options, Policy, Rate, Rendezvous, Resume,
+    Extras, Family, FecPercent, FecPolicy, Options, ParallelStreams, Policy, Rate, Rendezvous,
+    Resume,
 };
 use netblt_proto::config::Wire;
-use netblt_proto::limits::{DEFAULT_TABLE_BYTES, MAX_CLIENT, MAX_LANES, MAX_OUTSTANDING};
+use netblt_proto::limits::{DEFAULT_TABLE_BYTES, MAX_CLIENT, MAX_OUTSTANDING, MAX_SUBFLOWS};
 use netblt_proto::wire::packet::Burst;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -121,14 +122,15 @@ pub(crate) struct NetworkArgs {
     /// data of a round trip, within the bounds of both sides.
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     memory: Option<u64>,
-    /// Connections to go over, 1 to 32, or "auto" [default: auto]; the smaller of both sides counts
+    /// Parallel streams, 1 to 32, or "auto" [default: auto]; the smaller of both sides counts
     ///
-    /// Each is the work of a processor of its own at either side, for more than one carries, which
-    /// is 5 to 15 Gbit/s. They share one rate, and are one flow to everybody else. "auto" begins
-    /// with one, and takes more while a processor is what limits, others are idle, and those that
-    /// were taken last brought something; where there are fewer than four processors it is 1.
-    #[arg(long, value_name = "N", value_parser = lanes)]
-    lanes: Option<Lanes>,
+    /// Each stream is a connection with a processor of its own at either side, for rates above
+    /// what one processor carries (5 to 15 Gbit/s). All streams share one rate, and are one flow
+    /// to others on the path. "auto" begins with one, and adds more while a processor is the
+    /// limit, others are idle, and the last ones brought a gain. With fewer than four processors
+    /// it is 1.
+    #[arg(long, value_name = "N", value_parser = streams)]
+    streams: Option<ParallelStreams>,
     /// Packets in a burst; a receiver's is the most that it lets the sender send
     #[arg(long, value_name = "N", requires = "burst_interval",
           value_parser = units::number::<u16>(1, 65_535))]
@@ -153,12 +155,12 @@ pub(crate) struct NetworkArgs {
 /// One that is being filled, one in flight, and one whose GO is in flight.
 const LEAST_BUFFERS: u32 = 3;
 
-/// `--lanes`: `auto`, or how many.
-pub(crate) fn lanes(text: &str) -> Result<Lanes, String> {
+/// `--streams`: `auto`, or how many.
+pub(crate) fn streams(text: &str) -> Result<ParallelStreams, String> {
     match (text, text.parse()) {
-        ("auto", _) => Ok(Lanes::Auto),
-        (_, Ok(count @ 1..=MAX_LANES)) => Ok(Lanes::Most(count)),
-        _ => Err(format!("it is auto, or a number from 1 to {MAX_LANES}")),
+        ("auto", _) => Ok(ParallelStreams::Auto),
+        (_, Ok(count @ 1..=MAX_SUBFLOWS)) => Ok(ParallelStreams::Most(count)),
+        _ => Err(format!("it is auto, or a number from 1 to {MAX_SUBFLOWS}")),
     }
 }
 
@@ -282,7 +284,7 @@ impl NetworkArgs {
         options.wait = self.wait.unwrap_or_default().0;
         options.trace.clone_from(&self.trace);
         options.burst = self.burst();
-        options.lanes = self.lanes.unwrap_or_default();
+        options.streams = self.streams.unwrap_or_default();
         options.client.clone_from(&self.client);
         options.rfc998 = self.plain.options();
         Ok(options)
@@ -297,8 +299,8 @@ impl NetworkArgs {
 
     /// Refuses options that RFC 998 has no field for.
     fn check_rfc998(&self) -> Result<(), Failure> {
-        if self.lanes.is_some() {
-            return Err(Failure::usage("--lanes: RFC 998 knows one connection for a transfer"));
+        if self.streams.is_some() {
+            return Err(Failure::usage("--streams: RFC 998 knows one connection for a transfer"));
         }
         if self.death_timer > Duration::from_secs(u16::MAX.into()) {
             return Err(Failure::usage(

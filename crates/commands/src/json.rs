@@ -258,9 +258,9 @@ pub(crate) struct SummaryData {
     limited_by: &'static str,
     /// How many connections it went over, those that were lost or closed again as well, and the
     /// packets of data on each, the main one first.
-    lanes: usize,
+    streams: usize,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    lane_packets: Vec<u64>,
+    stream_packets: Vec<u64>,
 }
 
 /// The digest that both ends agreed on. An end that only introduced them knows that they agreed,
@@ -299,15 +299,15 @@ impl SummaryData {
             verified: summary.verified,
             digest: digest(summary),
             limited_by: summary.limited_by.name(),
-            lanes: summary.lanes.len().max(1),
-            lane_packets: summary.lanes.iter().map(packets).collect(),
+            streams: summary.streams.len().max(1),
+            stream_packets: summary.streams.iter().map(packets).collect(),
         }
     }
 }
 
 /// Packets of data that left, or arrived: an end does one of the two.
-fn packets(lane: &Stats) -> u64 {
-    lane.data_packets_sent + lane.data_packets_received
+fn packets(stream: &Stats) -> u64 {
+    stream.data_packets_sent + stream.data_packets_received
 }
 
 /// One line, its end included.

@@ -548,8 +548,8 @@ fn packets(summary: &Summary, role: Role) -> Option<String> {
     if let Some(rtt) = stats.rtt {
         packets.push_str(&format!("; round trip {}", units::show_duration(rtt)));
     }
-    if summary.lanes.len() > 1 {
-        packets.push_str(&format!("; {} lanes", summary.lanes.len()));
+    if summary.streams.len() > 1 {
+        packets.push_str(&format!("; {} parallel streams", summary.streams.len()));
     }
     Some(packets)
 }

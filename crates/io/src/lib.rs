@@ -69,13 +69,13 @@ mod fields;
 mod fsync;
 mod home;
 pub mod keys;
-mod lanes;
 mod memory_budget;
 mod name_log;
 #[doc(hidden)]
 pub mod net;
 mod observer;
 mod options;
+mod parallel_streams;
 mod path_cache;
 mod pattern;
 mod permissions;
@@ -106,13 +106,13 @@ pub use self::disk::leftovers::{Leftover, Leftovers};
 pub use self::disk::manifest::line as manifest_line;
 pub use self::error::{Error, OptionsError, RequestErrorKind, Unsendable, Warning};
 pub use self::error_kind::ErrorKind;
-pub use self::lanes::Lanes;
 pub use self::net::raw_ip::PORT as RAW_IP_PORT;
 pub use self::observer::Observer;
 pub use self::options::{
     Control, Expected, Extras, Family, FileDigest, Modes, NameFilter, OnFile, Options, Overwrite,
     Resume, Rfc998, Selection, SkipFilter, Source,
 };
+pub use self::parallel_streams::ParallelStreams;
 pub use self::pattern::Pattern;
 pub use self::progress::{LimitedBy, Progress, Summary};
 pub use self::ticket::{Rendezvous, Ticket};

@@ -19,9 +19,9 @@ use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 
 use crate::carried::Carried;
-use crate::lanes::Lanes;
 use crate::memory_budget::MemoryShare;
 use crate::name_log::NameLog;
+use crate::parallel_streams::ParallelStreams;
 
 /// Which IP versions to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -323,7 +323,7 @@ pub struct Options {
     /// Datagrams do not go over UDP but through this, to the program at its other end (`sealed`,
     /// [`Rendezvous::Await`](crate::Rendezvous::Await) and, at [`Carried::peer`],
     /// [`Rendezvous::Connect`](crate::Rendezvous::Connect)). It takes one connection, not several
-    /// [`Options::lanes`].
+    /// [`Options::streams`].
     pub carried: Option<Carried>,
     /// Size of the IP packets to send, in bytes. On `sealed` the most that may be where the path
     /// takes more; `None` for 16 KiB. On `rfc998` the size; `None` for 1,260.
@@ -350,7 +350,7 @@ pub struct Options {
     pub burst: Option<Burst>,
     /// The most connections of a transfer, each with a socket and a thread of its own. The smaller
     /// value of both ends counts (`sealed`, [`crate::send`] and [`crate::receive`]).
-    pub lanes: Lanes,
+    pub streams: ParallelStreams,
     /// The text for the other end's client; `None` for the name of this program.
     pub client: Option<String>,
     /// The options of the `rfc998` wire.
@@ -465,7 +465,7 @@ impl Options {
             path_cache: false,
             repair: FecPolicy::Auto,
             burst: None,
-            lanes: Lanes::default(),
+            streams: ParallelStreams::default(),
             client: None,
             rfc998: Rfc998::default(),
             overwrite: Overwrite::Never,

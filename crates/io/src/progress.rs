@@ -25,7 +25,7 @@ pub struct Progress {
     pub elapsed: Duration,
     /// It is paused at this end ([`Control::pause`](crate::Control::pause)).
     pub paused: bool,
-    /// The machine's counts; of several lanes, the main connection's.
+    /// The machine's counts; of several streams, the main connection's.
     pub stats: Stats,
 }
 
@@ -117,9 +117,9 @@ pub struct Summary {
     pub digest: [u8; 32],
     /// Its limit.
     pub limited_by: LimitedBy,
-    /// The machine's counts, of all lanes together.
+    /// The machine's counts, of all streams together.
     pub stats: Stats,
-    /// Those of each lane, the main connection's first, if there was more than one
-    /// ([`Options::lanes`](crate::Options::lanes)). Lost and closed ones are included.
-    pub lanes: Vec<Stats>,
+    /// Those of each subflow, the main connection's first, if there was more than one
+    /// ([`Options::streams`](crate::Options::streams)). Lost and closed ones are included.
+    pub streams: Vec<Stats>,
 }

@@ -92,8 +92,8 @@ pub(crate) struct Connection {
     amplification_limit: Option<AmplificationLimit>,
     echo: Option<Echo>,
     closing: Closing,
-    /// The peer has asked for another lane.
-    lane_wanted: bool,
+    /// The peer has asked for another subflow.
+    subflow_wanted: bool,
     outbox: Outbox,
     branches: Option<Box<Branches>>,
 }
@@ -131,7 +131,7 @@ impl Connection {
             amplification_limit: None,
             echo: None,
             closing: Closing::No,
-            lane_wanted: false,
+            subflow_wanted: false,
             outbox: Outbox::default(),
             branches: None,
         }
@@ -326,7 +326,7 @@ impl Connection {
             }
             (OtherPacket::Done, Machine::Sender(sender)) => sender.handle_done_packet(),
             (OtherPacket::Keepalive(keepalive), machine) => {
-                self.lane_wanted |= keepalive.lane_wanted;
+                self.subflow_wanted |= keepalive.subflow_wanted;
                 if let (Machine::Sender(sender), 1..) = (machine, keepalive.answers) {
                     sender.handle_answer(now, keepalive.answers);
                 }
@@ -649,16 +649,16 @@ impl Connection {
 }
 
 impl Connection {
-    /// The codec of a branch or lane with these keys, at its active or passive end. It must be made
-    /// once for each.
+    /// The codec of a branch or subflow with these keys, at its active or passive end. It must be
+    /// made once for each.
     pub(crate) fn codec_of(&self, keys: &ChainKeys, active: bool) -> Option<Codec> {
         let (out, into) = keys.seen_from(active);
         Some(Codec::sealed(keys.id, keys.id, self.codec.cipher()?, out, into))
     }
 
-    /// Whether the peer has asked for another lane since the last call.
-    pub(crate) fn take_lane_wanted(&mut self) -> bool {
-        std::mem::take(&mut self.lane_wanted)
+    /// Whether the peer has asked for another subflow since the last call.
+    pub(crate) fn take_subflow_wanted(&mut self) -> bool {
+        std::mem::take(&mut self.subflow_wanted)
     }
 
     /// The peer's validated address.

@@ -2,8 +2,8 @@
 
 mod branches;
 mod introspect;
-pub mod lanes;
 mod runtime_control;
+pub mod subflows;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -70,7 +70,7 @@ pub struct Endpoint {
     events: VecDeque<Event>,
     trace: TraceQueue,
     closed: bool,
-    lanes: lanes::Lanes,
+    subflows: subflows::Subflows,
     counts: DatagramCounts,
 }
 
@@ -133,7 +133,7 @@ impl Endpoint {
             replied: false,
             events: VecDeque::new(),
             closed: false,
-            lanes: lanes::Lanes::default(),
+            subflows: subflows::Subflows::default(),
             counts: DatagramCounts::default(),
         }
     }
@@ -256,7 +256,7 @@ impl Endpoint {
                 false => connection.handle_datagram(now, route, bytes, meta),
             };
             if handled == DatagramOutcome::Authentic
-                || self.handle_lane_datagram(now, Datagram { from, local, meta, bytes })
+                || self.handle_subflow_datagram(now, Datagram { from, local, meta, bytes })
             {
                 return DatagramOutcome::Authentic;
             }
@@ -480,7 +480,7 @@ impl Endpoint {
     pub fn handle_timeout(&mut self, now: Instant) {
         if let Some(connection) = &mut self.connection {
             connection.handle_timeout(now);
-            self.lanes.handle_timeout(now);
+            self.subflows.handle_timeout(now);
         } else if let HandshakeSide::Active(active) = &mut self.opener
             && let Some(reason) = active.handle_timeout(now)
         {
@@ -501,7 +501,7 @@ impl Endpoint {
 
     fn close(&mut self, now: Instant, reason: CloseReason) {
         if !std::mem::replace(&mut self.closed, true) {
-            self.lanes.end();
+            self.subflows.end();
             self.events.extend(self.offered.drain(..).map(Event::Returned));
             self.trace.push(now, TraceEvent::Closed { how: reason.name() });
             self.events.push_back(Event::Closed(reason));
@@ -518,7 +518,7 @@ impl Endpoint {
 
     /// Appends the next datagrams to send to `batch`, if any are due.
     pub fn poll_transmit(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<Transmit> {
-        if let Some(asked) = self.lanes.poll_transmit(now, batch) {
+        if let Some(asked) = self.subflows.poll_transmit(now, batch) {
             return Some(asked);
         }
         let start = batch.len();
@@ -595,7 +595,7 @@ impl Endpoint {
         }
         match (&self.connection, &self.opener) {
             (Some(connection), _) => {
-                earliest([connection.next_timeout(now), self.lanes.next_timeout(now)])
+                earliest([connection.next_timeout(now), self.subflows.next_timeout(now)])
             }
             _ if self.closed => None,
             (None, HandshakeSide::Active(active)) => earliest([active.next_timeout()]),

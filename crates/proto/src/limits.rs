@@ -106,13 +106,13 @@ pub const MAX_HAVE_IN_ALL: usize = 64 << 20;
 pub const MAX_HAVE_UNHEARD: usize = 256;
 /// The longest reason in QUIT, ABORT, REFUSED and DONE, in bytes; longer ones are cut.
 pub const MAX_REASON: usize = 400;
-/// Lanes of a transfer at a time, the main connection among them (`docs/protocol §4.11`).
-pub const MAX_LANES: u8 = 32;
-/// Lanes of a connection over its life, each with a number of its own: lost ones are replaced, and
-/// one bit each marks the used numbers.
-pub const MAX_LANE_NUMBER: u8 = 63;
+/// Subflows of a transfer at a time, the main connection among them (`docs/protocol §4.11`).
+pub const MAX_SUBFLOWS: u8 = 32;
+/// Subflows of a connection over its life, each with a number of its own: lost ones are replaced,
+/// and one bit each marks the used numbers.
+pub const MAX_SUBFLOW_NUMBER: u8 = 63;
 /// How far an image may be ahead of the first missing one (`docs/protocol §8.10`): more than all
-/// lanes together have outstanding.
+/// subflows together have outstanding.
 pub const MAX_AHEAD: u64 = 1 << 18;
 /// The longest client string, in bytes (`docs/protocol §3.2`).
 pub const MAX_CLIENT: usize = 400;

@@ -31,7 +31,7 @@ const CRYPTO: [&[&str]; 4] = [
     &["cipher", "static_keys", "secret"],
     &["epoch", "mac", "noise", "replay"],
     &["aead", "static_pairing", "exporter"],
-    &["lane"],
+    &["subflow"],
 ];
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {

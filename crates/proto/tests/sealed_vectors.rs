@@ -315,14 +315,14 @@ fn reasons_and_keepalives() {
     assert_eq!(body, hex("67 72 c3 b6 c3 9f 65 72"));
     assert_eq!(parse_reason(&body), Ok("größer".to_owned()));
     assert_eq!(parse_reason(&[]), Ok(String::new()));
-    for (answer_wanted, lane_wanted, answers, padding, bytes) in [
+    for (answer_wanted, subflow_wanted, answers, padding, bytes) in [
         (false, false, 0, 0, "00 00 00 00"),
         (true, false, 0, 0, "01 00 00 00"),
         (false, true, 0, 0, "02 00 00 00"),
         (true, false, 0, 3, "01 00 00 00 00 00 00"),
         (false, false, 1472, 0, "00 00 05 c0"),
     ] {
-        let keepalive = Keepalive { answer_wanted, lane_wanted, answers, padding };
+        let keepalive = Keepalive { answer_wanted, subflow_wanted, answers, padding };
         let mut body = Vec::new();
         encode_keepalive(keepalive, &mut body);
         assert_eq!(body, hex(bytes));

@@ -116,10 +116,10 @@ marks! {
     Dropped,
     /// A machine aborted.
     Aborted,
-    /// A transfer went over several lanes.
-    Lanes,
-    /// A lane was lost before its transfer was over.
-    LaneLost,
+    /// A transfer went over several subflows.
+    Subflows,
+    /// A subflow was lost before its transfer was over.
+    SubflowLost,
     /// Several transfers shared a path.
     Crowd,
 }

@@ -12,8 +12,8 @@ mod crowd;
 mod dice;
 mod draw;
 mod faults;
-mod lanes;
 mod sketch;
+mod subflows;
 
 use std::fmt;
 use std::ops::Range;
@@ -23,14 +23,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use netblt_path::scenario::Scenario;
 
 use crate::coverage::{Coverage, Mark};
-use crate::lanes::{Lanes, LanesOutcome};
 use crate::outcome::Outcome;
 use crate::setup::Setup;
+use crate::subflows::{Subflows, SubflowsOutcome};
 use crate::world::World;
 
 /// The command that replays a world.
 const SIMULATE: &str = "cargo run --release -- simulate --seed ";
-/// The same of one over lanes, or of several transfers at once.
+/// The same of one over subflows, or of several transfers at once.
 const BESIDES: &str = "NETBLT_SWARM=1 NETBLT_SWARM_FROM=";
 const TEST: &str = "cargo test --release -p netblt-sim --test swarm every_world_is";
 
@@ -52,13 +52,13 @@ pub fn replay(seed: u64, scenario: Option<&Scenario>) -> Outcome {
     World::new(setup(seed, scenario)).run()
 }
 
-/// The transfer over lanes that `seed` is besides, if it is one.
-pub fn lanes(seed: u64) -> Option<Lanes> {
-    lanes::lanes(seed)
+/// The transfer over subflows that `seed` is besides, if it is one.
+pub fn subflows(seed: u64) -> Option<Subflows> {
+    subflows::subflows(seed)
 }
 
 /// The transfers at once over one path that `seed` is besides, if it is one.
-pub fn crowd(seed: u64) -> Option<Lanes> {
+pub fn crowd(seed: u64) -> Option<Subflows> {
     crowd::crowd(seed)
 }
 
@@ -89,8 +89,8 @@ pub struct Swarm {
 pub enum Kind {
     /// One transfer, which every seed is.
     Alone,
-    /// A transfer over lanes ([`lanes`]).
-    OverLanes,
+    /// A transfer over subflows ([`subflows`]).
+    OverSubflows,
     /// Several transfers at once ([`crowd`]).
     InCrowd,
 }
@@ -154,15 +154,15 @@ impl Swarm {
 
     /// Adds the other worlds of the seed.
     fn add_besides(&mut self, seed: u64) {
-        if let Some(lanes) = lanes(seed) {
-            let problem = match caught(|| lanes.run()) {
+        if let Some(subflows) = subflows(seed) {
+            let problem = match caught(|| subflows.run()) {
                 Ok(Ok(outcome)) => {
                     self.coverage.add_world(&seen(&outcome));
                     None
                 }
                 Ok(Err(problem)) | Err(problem) => Some(problem),
             };
-            self.fail(seed, Kind::OverLanes, problem);
+            self.fail(seed, Kind::OverSubflows, problem);
         }
         if crowd(seed).is_some() {
             let mut coverage = Coverage::default();
@@ -193,11 +193,11 @@ fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// The events of lanes.
-fn seen(outcome: &LanesOutcome) -> Coverage {
+/// The events of subflows.
+fn seen(outcome: &SubflowsOutcome) -> Coverage {
     let mut coverage = Coverage::default();
-    coverage.see(Mark::Lanes, u64::from(outcome.packets.len() > 1));
-    coverage.see(Mark::LaneLost, outcome.lost.into());
+    coverage.see(Mark::Subflows, u64::from(outcome.packets.len() > 1));
+    coverage.see(Mark::SubflowLost, outcome.lost.into());
     coverage
 }
 

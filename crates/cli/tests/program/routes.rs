@@ -354,8 +354,8 @@ const PATH: &[Case] = &[
     (&["--rate", "8Mbit"], "big", Nothing, slowly),
     (&["-l", "8000"], "big", Nothing, slowly),
     (&["--bwlimit", "1000"], "big", Nothing, slowly),
-    // How many there are is seen in `lanes.rs`.
-    (&["--lanes", "2"], "f", Nothing, copied),
+    // How many there are is seen in `streams.rs`.
+    (&["--streams", "2"], "f", Nothing, copied),
     (&["--fallback", "always", "--json"], "f", Nothing, |_, ran| {
         ran.ok() && ran.finished.text().contains("{\"way\":\"ssh\"")
     }),

@@ -12,7 +12,7 @@ use netblt::serve::{
     AuditRecord, AuthorizedClients, PORT, Permissions, ServerObserver, Service, Verdict, serve,
 };
 use netblt::ticket::{self, Ticket};
-use netblt::{Cancel, Error, Lanes, Options, PublicKey};
+use netblt::{Cancel, Error, Options, ParallelStreams, PublicKey};
 use netblt_proto::api::{printable, printable_bytes};
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 use netblt_proto::units::Rate;
@@ -73,14 +73,14 @@ pub(crate) struct Args {
     /// session among its requests. Unused parts are divided among the others.
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
     max_rate: Option<Rate>,
-    /// Connections of one transfer, 1 to 32, or "auto" [default: auto]; the smaller of both sides
-    /// counts
+    /// Parallel streams of one transfer, 1 to 32, or "auto" [default: auto]; the smaller of both
+    /// sides counts
     ///
-    /// See `netblt send --help`. They are for clients that fetch or put much at once. Each more
-    /// than the first is a thread of its own and three open files. There are 256 of these at most,
-    /// and fewer where few files may be open.
-    #[arg(long, value_name = "N", value_parser = args::lanes)]
-    lanes: Option<Lanes>,
+    /// See `netblt send --help`. They are for clients that fetch or put much at once. Each stream
+    /// after the first needs a thread and three open files. All transfers together have at most
+    /// 256 of these, and fewer where few files may be open.
+    #[arg(long, value_name = "N", value_parser = args::streams)]
+    streams: Option<ParallelStreams>,
     /// Take no more files and directories than this with one transfer; 256 bytes of memory for each
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_FILES,
           value_parser = units::number::<u64>(1, MAX_FILES))]
@@ -266,7 +266,7 @@ impl Args {
         options.advertise.clone_from(&self.advertise);
         options.family = args::family(self.ipv4, self.ipv6);
         options.death_timer = self.death_timer;
-        options.lanes = self.lanes.unwrap_or_default();
+        options.streams = self.streams.unwrap_or_default();
         options.max_files = self.max_files;
         options.max_bytes = self.max_size;
         Ok(options)

@@ -25,8 +25,8 @@ use crate::cp::existing::{self, ExistingFiles, ExistingPolicy};
 use crate::cp::files_from::FilesFrom;
 use crate::cp::location::Host;
 use crate::cp::messages::{
-    AgentMessage, AgentPlan, AgentTask, ClientMessage, DataPath, StartRequest, Udp, lane_count,
-    repair_percent,
+    AgentMessage, AgentPlan, AgentTask, ClientMessage, DataPath, StartRequest, Udp, repair_percent,
+    stream_count,
 };
 use crate::cp::operands::{Sources, Target, names, was_asked_for};
 use crate::cp::options::{CopyArgs, Fallback};
@@ -525,7 +525,7 @@ pub(crate) fn start(
         no_path_cache: wish.no_path_cache,
         policy: wish.policy,
         repair: wish.repair.and_then(repair_percent),
-        lanes: wish.lanes.map(lane_count),
+        streams: wish.streams.map(stream_count),
         verify: wish.verify,
         extras: (extras.owner, extras.xattrs, extras.acls),
         keep_partial: wish.keep_partial().as_secs(),

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use netblt::{Extras, FecPercent, FecPolicy, Lanes, LimitedBy, Options, Progress, Summary};
+use netblt::{
+    Extras, FecPercent, FecPolicy, LimitedBy, Options, ParallelStreams, Progress, Summary,
+};
 use netblt_proto::units::Rate;
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +77,7 @@ pub(crate) struct StartRequest {
     pub(crate) repair: Option<u8>,
     /// The number of connections, 0 for *auto*. None: the agent decides.
     #[serde(default)]
-    pub(crate) lanes: Option<u8>,
+    pub(crate) streams: Option<u8>,
     /// The receiving end reads files back from the disk.
     pub(crate) verify: bool,
     /// Seconds that parts of files are kept.
@@ -112,10 +114,10 @@ impl StartRequest {
                 FecPercent::percent(percent).map_or(FecPolicy::Never, FecPolicy::Share)
             }
         };
-        options.lanes = match self.lanes {
-            None => Lanes::default(),
-            Some(0) => Lanes::Auto,
-            Some(count) => Lanes::Most(count),
+        options.streams = match self.streams {
+            None => ParallelStreams::default(),
+            Some(0) => ParallelStreams::Auto,
+            Some(count) => ParallelStreams::Most(count),
         };
         let (owner, xattrs, acls) = self.extras;
         options.extras = Extras { owner, xattrs, acls };
@@ -134,10 +136,10 @@ pub(crate) fn repair_percent(repair: FecPolicy) -> Option<u8> {
     }
 }
 
-/// The value of [`StartRequest::lanes`].
-pub(crate) fn lane_count(lanes: Lanes) -> u8 {
-    match lanes {
-        Lanes::Most(count) => count.max(1),
+/// The value of [`StartRequest::streams`].
+pub(crate) fn stream_count(streams: ParallelStreams) -> u8 {
+    match streams {
+        ParallelStreams::Most(count) => count.max(1),
         // There is no other choice.
         _ => 0,
     }

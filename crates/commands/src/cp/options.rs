@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use netblt::{FecPolicy, Lanes, Options};
+use netblt::{FecPolicy, Options, ParallelStreams};
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 use netblt_proto::units::Rate;
 
@@ -87,14 +87,14 @@ pub(crate) struct CopyArgs {
     /// UDP ports to use, on both machines, such as 4000 or 4000-4010 [default: any]
     #[arg(long, value_name = "PORT[-PORT]", value_parser = ports)]
     pub(crate) udp_port: Option<(u16, u16)>,
-    /// Connections to use, 1 to 32, or "auto" [default: auto]
+    /// Parallel streams, 1 to 32, or "auto" [default: auto]
     ///
     /// See `netblt send --help`. For "auto", the machine with fewer processors decides, and a
     /// server's own limit counts. All but the first use other local UDP ports than --udp-port has,
-    /// and go to one of its ports. Connections that are blocked are given up, and data through ssh
-    /// use only one.
-    #[arg(long, value_name = "N", value_parser = args::lanes)]
-    pub(crate) lanes: Option<Lanes>,
+    /// and go to one of its ports. Blocked streams are given up, and data through ssh use only
+    /// one.
+    #[arg(long, value_name = "N", value_parser = args::streams)]
+    pub(crate) streams: Option<ParallelStreams>,
     /// Whether data go through ssh
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Fallback::Auto)]
     pub(crate) fallback: Fallback,

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use netblt::{Carried, Family, FixedRate, Lanes, Options, Policy, Rate};
+use netblt::{Carried, Family, FixedRate, Options, ParallelStreams, Policy, Rate};
 use socket2::SockRef;
 
 use crate::cp::framing::{FrameWriter, HEAD, MAX_DATAGRAM, datagram_head};
@@ -41,7 +41,7 @@ fn settle(options: &mut Options, carried: Carried) {
     options.carried = Some(carried);
     (options.buffer_bytes, options.buffers) = (BUFFER_BYTES, BUFFERS);
     options.buffer_memory = 0;
-    options.lanes = Lanes::Most(1);
+    options.streams = ParallelStreams::Most(1);
     let most = Rate::from_bytes_per_second(BYTES_A_SECOND);
     let rate = options.policy.ceiling().map_or(most, |ceiling| ceiling.min(most));
     if let Some(pace) = FixedRate::rate(rate) {

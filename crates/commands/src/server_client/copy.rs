@@ -219,7 +219,7 @@ fn fill(options: &mut Options, wish: &CopyArgs) -> Result<(), Failure> {
     (options.preserve, options.keep_times) = (wish.preserve, wish.preserve);
     options.manifest.clone_from(&wish.manifest);
     options.max_files = wish.max_files();
-    options.lanes = wish.lanes.unwrap_or_default();
+    options.streams = wish.streams.unwrap_or_default();
     Ok(())
 }
 

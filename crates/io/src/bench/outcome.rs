@@ -74,7 +74,7 @@ pub(super) fn outcome(
         }
     };
     let summary = summary(SessionFacts {
-        lanes: Vec::new(),
+        streams: Vec::new(),
         stats,
         at,
         bytes: done.bytes,

@@ -76,7 +76,7 @@ impl Dialer {
         new
     }
 
-    /// A lane, whose end is open already (`docs/protocol §4.11`).
+    /// A subflow, whose end is open already (`docs/protocol §4.11`).
     pub(crate) fn of(end: Endpoint) -> Self {
         Self {
             attempts: vec![Attempt { to: None, end }],
@@ -91,8 +91,8 @@ impl Dialer {
         }
     }
 
-    /// The end of a lane, to be given up.
-    pub(crate) fn lane(&mut self) -> Option<&mut Endpoint> {
+    /// The end of a subflow, to be given up.
+    pub(crate) fn subflow(&mut self) -> Option<&mut Endpoint> {
         self.attempts.first_mut().map(|attempt| &mut attempt.end)
     }
 

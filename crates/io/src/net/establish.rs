@@ -57,8 +57,8 @@ pub(crate) struct Mux {
     jobs: Sender<MuxRequest>,
     waker: Waker,
     state: Arc<AtomicU8>,
-    /// The other end takes lanes of connections that are their own.
-    lanes: Arc<AtomicBool>,
+    /// The other end takes subflows of connections that are their own.
+    subflows: Arc<AtomicBool>,
 }
 
 /// In order: the connection is not open yet; it is open; the peer has answered on a branch; no more
@@ -71,7 +71,7 @@ const REFUSED: u8 = 4;
 
 impl Mux {
     pub(crate) fn new(jobs: Sender<MuxRequest>, waker: Waker) -> Self {
-        Self { jobs, waker, state: Arc::default(), lanes: Arc::default() }
+        Self { jobs, waker, state: Arc::default(), subflows: Arc::default() }
     }
 
     /// No more branches can open. If the peer knows no branches, none ever can.
@@ -79,15 +79,15 @@ impl Mux {
         self.state.fetch_max(if refused { REFUSED } else { OVER }, Ordering::SeqCst);
     }
 
-    /// The connection is open, to an end that takes lanes or not.
-    pub(crate) fn open(&self, lanes: bool) {
-        self.lanes.store(lanes, Ordering::SeqCst);
+    /// The connection is open, to an end that takes subflows or not.
+    pub(crate) fn open(&self, subflows: bool) {
+        self.subflows.store(subflows, Ordering::SeqCst);
         self.state.fetch_max(OPEN, Ordering::SeqCst);
     }
 
-    /// Whether the other end takes lanes.
-    pub(crate) fn takes_lanes(&self) -> bool {
-        self.lanes.load(Ordering::SeqCst)
+    /// Whether the other end takes subflows.
+    pub(crate) fn takes_subflows(&self) -> bool {
+        self.subflows.load(Ordering::SeqCst)
     }
 
     /// The peer has answered on a branch.

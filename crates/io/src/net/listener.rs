@@ -60,8 +60,8 @@ struct Member {
     end: Endpoint,
     /// Connection ids that lead here.
     ids: Vec<u32>,
-    /// The ids of lanes that are opening.
-    lanes: Vec<u32>,
+    /// The ids of subflows that are opening.
+    subflows: Vec<u32>,
     opened: bool,
     /// Its stem, if it is a branch, and the number of its own branches.
     stem: Option<ConnectionKey>,
@@ -222,10 +222,10 @@ impl Listener {
     fn admit(&mut self, now: Instant, address: SocketAddr, end: Endpoint) -> ConnectionKey {
         let key = ConnectionKey(self.next_key);
         self.next_key += 1;
-        let (ids, lanes, opened) = (Vec::new(), Vec::new(), false);
+        let (ids, subflows, opened) = (Vec::new(), Vec::new(), false);
         let queued = Queued::default();
         let (stem, branches, due) = (None, 0, None);
-        let member = Member { address, end, ids, lanes, opened, stem, branches, due, queued };
+        let member = Member { address, end, ids, subflows, opened, stem, branches, due, queued };
         self.members.insert(key, Box::new(member));
         if self.door.is_none() {
             self.by_address.insert(address, key);
@@ -252,12 +252,12 @@ impl Listener {
         }
         // One by one: there are mostly none, and slices of none are compared by a glibc that reads
         // nothing where nothing is. That takes a third of opening a packet (AVX-512).
-        if !member.end.lane_ids().iter().eq(&member.lanes) {
-            let before = std::mem::replace(&mut member.lanes, member.end.lane_ids().to_vec());
+        if !member.end.subflow_ids().iter().eq(&member.subflows) {
+            let before = std::mem::replace(&mut member.subflows, member.end.subflow_ids().to_vec());
             before.iter().for_each(|id| free(&mut self.by_id, *id, key));
-            // An id that already has an endpoint is no lane's.
-            let lanes = self.members.get(&key).into_iter().flat_map(|member| &member.lanes);
-            lanes.for_each(|id| _ = self.by_id.entry(*id).or_insert(key));
+            // An id that already has an endpoint is no subflow's.
+            let subflows = self.members.get(&key).into_iter().flat_map(|member| &member.subflows);
+            subflows.for_each(|id| _ = self.by_id.entry(*id).or_insert(key));
         }
     }
 
@@ -319,7 +319,7 @@ impl Listener {
         for id in member.ids {
             self.by_id.remove(&id);
         }
-        member.lanes.iter().for_each(|id| free(&mut self.by_id, *id, key));
+        member.subflows.iter().for_each(|id| free(&mut self.by_id, *id, key));
         if let Some(due) = member.due {
             self.deadlines.remove(&(due, key));
         }

@@ -144,8 +144,8 @@ impl Socket {
         })
     }
 
-    /// A lane's, which is bound already.
-    pub(crate) fn of_lane(io: socket2::Socket) -> io::Result<Self> {
+    /// A subflow's, which is bound already.
+    pub(crate) fn of_subflow(io: socket2::Socket) -> io::Result<Self> {
         let bound = io.local_addr()?.as_socket();
         let bound = bound.ok_or_else(|| io::Error::from(ErrorKind::AddrNotAvailable))?;
         Self::around(io, bound.ip(), &Bind::default())

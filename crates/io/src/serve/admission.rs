@@ -32,10 +32,10 @@ use crate::options::{Control, Options};
 use crate::permissions::Permissions;
 use crate::request_error::RequestError;
 use crate::transfer::announcement::Announcement;
-use crate::transfer::lanes::LaneFactory;
 use crate::transfer::receive::Receiving;
 use crate::transfer::send::Sending;
 use crate::transfer::session::TransferSession;
+use crate::transfer::subflows::SubflowFactory;
 
 /// A request without progress for this long makes room for those of other clients.
 const STANDS: Duration = Duration::from_secs(1);
@@ -57,8 +57,8 @@ pub(super) struct ServerState<'a> {
     pub(super) pool: MemoryPool,
     /// Memory for names and what clients say that they have.
     pub(super) budget: MemoryBudget<ClientId>,
-    /// Makes lanes, where a transfer may have some.
-    pub(super) lanes: Option<Arc<LaneFactory>>,
+    /// Makes subflows, where a transfer may have some.
+    pub(super) subflows: Option<Arc<SubflowFactory>>,
 }
 
 impl ServerState<'_> {
@@ -82,14 +82,14 @@ impl ServerState<'_> {
             TransferSession::new(StatusObserver(Arc::clone(&seen)), &cancel, &self.config);
         let session = session.with_control(Some(&control));
         let waker = self.waker.marking(&self.marks, key.number());
-        let lanes = self.lanes_for(stem, &waker);
+        let subflows = self.subflows_for(stem, &waker);
         let at_first = parameters.max_outstanding.min(self.options.buffers);
         let image_bytes = image_bytes as usize;
         let may_branch = stem.is_none() && self.config.branches;
         let mut put = None;
         let task = match role {
             Role::Sender if parameters.client == ASK && lender.is_none() => {
-                Task::Sending(Box::new(Sending::on_request(session, waker, lanes)))
+                Task::Sending(Box::new(Sending::on_request(session, waker, subflows)))
             }
             Role::Sender if parameters.client == SESSION && lender.is_none() && may_branch => {
                 Task::Session
@@ -105,7 +105,7 @@ impl ServerState<'_> {
                 let (stock, own, more) = stock.map_err(busy)?;
                 let named = (waiting.place.1, waiting.prepared.name.clone());
                 let names = waiting.prepared.names.clone();
-                let with = (waker, lanes, self.options.max_bytes);
+                let with = (waker, subflows, self.options.max_bytes);
                 let (task, held, kept_at) = receiving(*waiting.prepared, session, stock, with);
                 put = Some((named, (own, more), (held, kept_at), names));
                 Task::Receiving(Box::new(task))
@@ -138,11 +138,11 @@ impl ServerState<'_> {
         Ok(connection)
     }
 
-    /// The factory of lanes for a connection with this stem, if it may have some. A branch of a
+    /// The factory of subflows for a connection with this stem, if it may have some. A branch of a
     /// session has none.
-    fn lanes_for(&self, stem: Option<u32>, waker: &Waker) -> Option<Arc<LaneFactory>> {
-        let lanes = self.lanes.as_ref().filter(|_| stem.is_none());
-        lanes.map(|lanes| lanes.waking(waker.clone()))
+    fn subflows_for(&self, stem: Option<u32>, waker: &Waker) -> Option<Arc<SubflowFactory>> {
+        let subflows = self.subflows.as_ref().filter(|_| stem.is_none());
+        subflows.map(|subflows| subflows.waking(waker.clone()))
     }
 
     /// The prepared upload with the number in a client string.
@@ -305,12 +305,12 @@ fn receiving(
     prepared: PreparedUpload,
     session: TransferSession<'static>,
     stock: Vec<Buffer>,
-    (waker, lanes, max_bytes): (Waker, Option<Arc<LaneFactory>>, Option<u64>),
+    (waker, subflows, max_bytes): (Waker, Option<Arc<SubflowFactory>>, Option<u64>),
 ) -> (Receiving<'static, Box<dyn Writer>>, Arc<OwnedFd>, KeptAt) {
     let PreparedUpload { writer, room, held, kept_at, .. } = prepared;
     let kept = writer.kept_bytes();
     let mut task = Receiving::new(session, writer, stock, waker);
-    task.over_lanes(lanes);
+    task.over_subflows(subflows);
     (task.room, task.max_bytes) = (Some((room, kept)), max_bytes);
     (task, held, kept_at)
 }

@@ -21,10 +21,10 @@ use super::session::{Session, UploadTurn};
 use crate::cancel::Cancel;
 use crate::destination::Destination;
 use crate::error::{Error, OptionsError, RequestErrorKind, Unsendable, Warning, shown};
-use crate::lanes::Lanes;
 use crate::net::establish::Establish;
 use crate::observer::Observer;
 use crate::options::{Options, Overwrite, Selection, Source};
+use crate::parallel_streams::ParallelStreams;
 use crate::progress::Summary;
 use crate::request_error::RequestError;
 use crate::ticket::Rendezvous;
@@ -481,7 +481,7 @@ impl Client<'_> {
             options.buffer_memory = 0;
         }
         (options.trace, options.manifest, options.max_bytes) = (None, None, None);
-        (options.on_file, options.lanes) = (None, Lanes::Most(1));
+        (options.on_file, options.streams) = (None, ParallelStreams::Most(1));
         let (mut quiet, mut first) = (Quiet(observer), None);
         for last in [false, true] {
             let session = self.session.map(|session| session.mux(&mut quiet, self.cancel));

@@ -73,8 +73,8 @@ pub(super) struct Connection {
     pub(super) job: Option<Receiver<Result<Done, RequestError>>>,
     /// The announced upload needs a lent key.
     pub(super) lends: bool,
-    /// The number of lanes for the answer.
-    pub(super) lanes: u64,
+    /// The number of subflows for the answer.
+    pub(super) subflows: u64,
     /// The error of a transfer to another server.
     pub(super) fails: Option<Receiver<RequestError>>,
     /// The client's HAVE, until then.
@@ -146,7 +146,7 @@ impl Connection {
             pending: None,
             job: None,
             lends: false,
-            lanes: 0,
+            subflows: 0,
             fails: None,
             had: Vec::new(),
             have_bytes: 0,

@@ -178,7 +178,7 @@ impl Observer for PushReporter {
         self.seen.bytes.store(progress.bytes, Ordering::Relaxed);
         let stats = &progress.stats;
         let sent = stats.bytes_sent + stats.datagrams_sent * HEADERS;
-        // The counts are those of one lane.
+        // The counts are those of one subflow.
         self.seen.sent.store(sent.max(progress.bytes), Ordering::Relaxed);
         let now = Instant::now();
         if now < self.next {

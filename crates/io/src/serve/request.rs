@@ -40,8 +40,8 @@ pub(crate) struct Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RequestKind {
     /// The file; with `trees` a directory and all in it. It comes under this name, over so many
-    /// lanes at most.
-    Get { trees: bool, name: Vec<u8>, lanes: u64 },
+    /// subflows at most.
+    Get { trees: bool, name: Vec<u8>, subflows: u64 },
     /// Where files may go that are sent with another connection.
     Put(Put),
     /// What stands there; with `trees` how many bytes the files in a directory have, too.
@@ -256,10 +256,10 @@ impl Request {
         }
     }
 
-    /// Over how many lanes files may come that are asked for (`docs/protocol §4.11`).
-    pub(crate) fn lanes(&self) -> u64 {
+    /// Over how many subflows files may come that are asked for (`docs/protocol §4.11`).
+    pub(crate) fn subflows(&self) -> u64 {
         match self.what {
-            RequestKind::Get { lanes, .. } => lanes,
+            RequestKind::Get { subflows, .. } => subflows,
             _ => 0,
         }
     }
@@ -326,8 +326,8 @@ impl Request {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let none: &[u8] = &[];
         let (flags, number, name) = match &self.what {
-            RequestKind::Get { trees, name, lanes } => {
-                (u16::from(*trees) * TREES, *lanes, &name[..])
+            RequestKind::Get { trees, name, subflows } => {
+                (u16::from(*trees) * TREES, *subflows, &name[..])
             }
             RequestKind::Put(put) => (
                 put.flags(),
@@ -400,8 +400,8 @@ impl Request {
         let flags = u16::from_be_bytes(*flags);
         let what = match kind {
             1 => {
-                let (trees, lanes) = (flags & TREES != 0, u64::from_be_bytes(*number));
-                RequestKind::Get { trees, name: one_part(name)?, lanes }
+                let (trees, subflows) = (flags & TREES != 0, u64::from_be_bytes(*number));
+                RequestKind::Get { trees, name: one_part(name)?, subflows }
             }
             2 => RequestKind::Put(Put::of(flags, u64::from_be_bytes(*number), name)),
             3 => RequestKind::Stat { trees: flags & TREES != 0 },

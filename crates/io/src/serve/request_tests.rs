@@ -22,8 +22,8 @@ fn requests() -> Vec<Request> {
     let put = Put { replace: true, atomic: true, times: true, ..Put::default() };
     let labelled = Put { verify: true, via_server: true, label: Some([0; 32]), ..put };
     let whats = [
-        RequestKind::Get { trees: true, name: b"n\xff".to_vec(), lanes: 0 },
-        RequestKind::Get { trees: false, name: b"n".to_vec(), lanes: 16 },
+        RequestKind::Get { trees: true, name: b"n\xff".to_vec(), subflows: 0 },
+        RequestKind::Get { trees: false, name: b"n".to_vec(), subflows: 16 },
         RequestKind::Put(put),
         RequestKind::Put(labelled),
         RequestKind::Stat { trees: false },
@@ -76,7 +76,7 @@ fn an_invalid_or_truncated_request_is_refused() {
         }
     }
     for name in [&b""[..], b"..", b"a/b"] {
-        let what = RequestKind::Get { trees: false, name: name.to_vec(), lanes: 0 };
+        let what = RequestKind::Get { trees: false, name: name.to_vec(), subflows: 0 };
         assert_eq!(Request::parse(&Request { what, path: vec![] }.encode()), None);
     }
     let refused = |what| Request::parse(&Request { what, path: vec![] }.encode()).is_none();

@@ -1,5 +1,5 @@
 //! By which way files come from a server and go to it: a branch of a session, or a connection of
-//! their own, which alone may have lanes.
+//! their own, which alone may have subflows.
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt as _;
@@ -14,14 +14,14 @@ use crate::disk::file_list::FileList;
 use crate::disk::free_space::FreeSpace;
 use crate::disk::staging::kept_name;
 use crate::error::{Error, RequestErrorKind};
-use crate::lanes::Lanes;
 use crate::net::establish::{Establish, Mux};
 use crate::observer::Observer;
 use crate::options::{Expected, Options, Source};
+use crate::parallel_streams::ParallelStreams;
 use crate::progress::Summary;
-use crate::transfer::lanes;
 use crate::transfer::receive::{Ask, receive_via};
 use crate::transfer::send::send_list;
+use crate::transfer::subflows;
 
 /// Files with more bytes go by a connection of their own.
 const LARGE: u64 = 64 << 20;
@@ -41,7 +41,7 @@ impl Client<'_> {
             warning.iter().for_each(|warning| observer.warn(warning));
         }
         // A large file gains nothing by saving a round trip. It gains by a reading thread, memory,
-        // a share of the rate, and lanes of its own.
+        // a share of the rate, and subflows of its own.
         let large = fetch.bytes.is_some_and(|bytes| bytes > LARGE);
         let line = self.known_line();
         let own = Establish::Meet(self.rendezvous);
@@ -81,10 +81,10 @@ impl Client<'_> {
         destination: Destination,
         observer: &mut dyn Observer,
     ) -> Result<Summary, Error> {
-        let (lanes, choice) = self.lanes_of(way);
+        let (subflows, choice) = self.subflows_of(way);
         let (trees, name) = (fetch.trees, fetch.name.as_bytes().to_vec());
-        let mut options = self.asking(RequestKind::Get { trees, name, lanes }, &fetch.path)?;
-        (options.server_request.total, options.lanes) = (fetch.bytes, choice);
+        let mut options = self.asking(RequestKind::Get { trees, name, subflows }, &fetch.path)?;
+        (options.server_request.total, options.streams) = (fetch.bytes, choice);
         let names = BTreeSet::from([fetch.name.clone()]);
         let only = options.expected.take().and_then(|expected| expected.only);
         options.expected = Some(Expected { names, directories: fetch.trees, only });
@@ -106,17 +106,18 @@ impl Client<'_> {
         let meets = Establish::Meet(self.rendezvous);
         let way = line.as_ref().map_or(meets, Establish::Branch);
         let is_large = !list.is_stream() && list.total_bytes().is_some_and(|bytes| bytes > LARGE);
-        let lanes = lanes::asked(&options, meets.meets()) > 1;
-        let takes = line.as_ref().is_some_and(Mux::takes_lanes);
-        let beside = self.session.filter(|_| is_large && lanes && takes).and_then(Session::beside);
+        let subflows = subflows::asked(&options, meets.meets()) > 1;
+        let takes = line.as_ref().is_some_and(Mux::takes_subflows);
+        let beside =
+            self.session.filter(|_| is_large && subflows && takes).and_then(Session::beside);
         list.warnings().iter().for_each(|warning| observer.warn(warning));
         let mut send =
             |way| send_list(&list, way, &options, observer, self.cancel).map_err(server_error);
         if beside.is_none() {
             return send(way);
         }
-        // Lanes need a connection of their own. Without one the files go without lanes: the server
-        // still awaits them, unless it lacked something else.
+        // ParallelStreams need a connection of their own. Without one the files go without
+        // subflows: the server still awaits them, unless it lacked something else.
         match send(meets) {
             Err(busy) if is_busy(&busy) => {
                 drop(beside);
@@ -126,13 +127,13 @@ impl Client<'_> {
         }
     }
 
-    /// The number of lanes in the request, and that of the receiver. Both ends must agree,
+    /// The number of subflows in the request, and that of the receiver. Both ends must agree,
     /// whichever route it takes.
-    fn lanes_of(&self, way: Establish<'_>) -> (u64, Lanes) {
+    fn subflows_of(&self, way: Establish<'_>) -> (u64, ParallelStreams) {
         let options = Options { client: None, ..self.options.clone() };
-        match lanes::asked(&options, way.meets()) {
-            1 => (0, Lanes::Most(1)),
-            lanes => (lanes.into(), options.lanes),
+        match subflows::asked(&options, way.meets()) {
+            1 => (0, ParallelStreams::Most(1)),
+            subflows => (subflows.into(), options.streams),
         }
     }
 

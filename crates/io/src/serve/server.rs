@@ -49,7 +49,7 @@ use crate::net::socket::{Bind, Socket};
 use crate::options::Options;
 use crate::permissions::Permissions;
 use crate::request_error::RequestError;
-use crate::transfer::lanes::{self, LaneFactory};
+use crate::transfer::subflows::{self, SubflowFactory};
 
 /// How long a new connection may take to send its request.
 const ASKING: Duration = Duration::from_secs(10);
@@ -111,14 +111,14 @@ pub(super) fn serve_with(
     let shared = identity.is_none().then(|| secret.clone());
     let config = Config { identity, ..for_peer(&config, &options, shared, v6) };
     let config = Config { either_version: v6, socket_bytes: socket.room(), ..config };
-    let config = lanes::announce(lanes::SERVER, (&options, Some(true)), config);
+    let config = subflows::announce(subflows::SERVER, (&options, Some(true)), config);
     let ticket = addresses::ticket(socket.local(), &options, secret)?;
     match &service.members {
         Some(_) => observer.listening_at(&ticket.addresses),
         None => observer.listening(&ticket).map_err(Error::Unseen)?,
     }
     let mut host = host(socket)?;
-    let lanes = LaneFactory::of(&options, Some(true), &host);
+    let subflows = SubflowFactory::of(&options, Some(true), &host);
     let room = most_ends(service.max_sessions);
     let mut listener = Listener::new(config.clone(), entropy()?).with_room(room);
     let (roots, layout) = (Roots::new(permissions.root.clone(), root), Layout::of(&config)?);
@@ -135,7 +135,7 @@ pub(super) fn serve_with(
         puts: PendingUploads::default(),
         pool,
         budget: MemoryBudget::new(service.memory / NAMES_PART),
-        lanes,
+        subflows,
     };
     let mut app = ServerApp {
         state,
@@ -366,7 +366,7 @@ impl ServerApp<'_> {
         if let Some(why) = request.check_permission(permissions.read, permissions.write) {
             return self.deny(now, key, RequestError::new(RequestErrorKind::Forbidden, why), end);
         }
-        (connection.lends, connection.lanes) = (request.is_via_server(), request.lanes());
+        (connection.lends, connection.subflows) = (request.is_via_server(), request.subflows());
         self.state.puts.take_back(request.cancels_upload(), peer_key);
         if !connection.memory.take(request.cost()) {
             let why = "no memory for so many pieces; ask for fewer, or try again later";
@@ -507,7 +507,13 @@ impl ServerApp<'_> {
                         (connection.shared + shared, connection.beyond + beyond);
                     connection.fails = outgoing.fails;
                     let had = std::mem::take(&mut connection.had);
-                    task.answer_with(outgoing.reader, stock, totals, (&had, connection.lanes), end)
+                    task.answer_with(
+                        outgoing.reader,
+                        stock,
+                        totals,
+                        (&had, connection.subflows),
+                        end,
+                    )
                 });
         if let Err(error) = begun {
             let what = match &error {

@@ -37,7 +37,7 @@ use crate::observer::Observer;
 use crate::options::Options;
 use crate::request_error::RequestError;
 use crate::ticket::Rendezvous;
-use crate::transfer::lanes;
+use crate::transfer::subflows;
 
 /// A session in which nothing is asked for so long is closed, and opened again when something is.
 const IDLE: Duration = Duration::from_secs(60);
@@ -482,7 +482,7 @@ impl Application for SessionReader {
         match event {
             Event::Opened { parameters, .. } => {
                 self.opened = true;
-                self.mux.open(lanes::from_client_string(&parameters.client) > Some(1));
+                self.mux.open(subflows::from_client_string(&parameters.client) > Some(1));
             }
             Event::Closed(reason) => {
                 let unknown = matches!(&reason, CloseReason::PeerQuit(words) if refuses(words));

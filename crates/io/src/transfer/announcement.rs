@@ -10,7 +10,7 @@ const NAME: &str = "netblt send";
 const DATA: &str = "data";
 const FILES: &str = "files";
 const PUT: &str = "put";
-const LANES: &str = "lanes";
+const SUBFLOWS: &str = "lanes";
 
 /// The announced values, as far as they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) struct Announcement {
     /// The number under which a server takes them (`docs/protocol §8.8`).
     pub(crate) put: Option<u64>,
     /// Over how many connections it sends, if that is more than one (`docs/protocol §4.11`).
-    pub(crate) lanes: Option<u64>,
+    pub(crate) subflows: Option<u64>,
 }
 
 impl Announcement {
@@ -33,7 +33,7 @@ impl Announcement {
             data_bytes: fields.only(DATA),
             files: fields.only(FILES),
             put: fields.only(PUT),
-            lanes: fields.only(LANES),
+            subflows: fields.only(SUBFLOWS),
         }
     }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Announcement {
         self.data_bytes.iter().try_for_each(|bytes| write!(f, " {DATA}={bytes}"))?;
         self.files.iter().try_for_each(|files| write!(f, " {FILES}={files}"))?;
         self.put.iter().try_for_each(|number| write!(f, " {PUT}={number}"))?;
-        self.lanes.iter().try_for_each(|lanes| write!(f, " {LANES}={lanes}"))
+        self.subflows.iter().try_for_each(|subflows| write!(f, " {SUBFLOWS}={subflows}"))
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
             Announcement { data_bytes: Some(0), files: Some(u64::MAX), ..none },
             Announcement { files: Some(1), put: Some(u64::MAX), ..none },
             Announcement { data_bytes: Some(7), ..none },
-            Announcement { lanes: Some(4), ..none },
+            Announcement { subflows: Some(4), ..none },
         ] {
             assert_eq!(
                 Announcement::parse(&announcement.to_client_string().expect("something")),

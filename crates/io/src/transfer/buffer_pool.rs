@@ -35,7 +35,7 @@ pub(crate) struct BufferPool {
     /// The number that the path can use, and the most that may be outstanding, while a connection
     /// is open and there is memory.
     open: Option<(BufferAutotuner, usize)>,
-    /// Bytes that arrived over other lanes than the main connection.
+    /// Bytes that arrived over other subflows than the main connection.
     beside: u64,
     /// Buffers that are not in use before the peer has shown that it accepts data.
     reserved: Vec<Buffer>,
@@ -100,7 +100,7 @@ impl BufferPool {
         self.most += more;
     }
 
-    /// Counts bytes that arrived over another lane than the main connection.
+    /// Counts bytes that arrived over another subflow than the main connection.
     pub(crate) fn moved_beside(&mut self, bytes: usize) {
         self.beside += bytes as u64;
     }

@@ -4,13 +4,13 @@ pub(crate) mod announcement;
 pub(crate) mod buffer_pool;
 mod control_watcher;
 mod handle;
-pub(crate) mod lanes;
 pub(crate) mod limited_by;
 mod list;
 mod preview;
 pub(crate) mod receive;
 pub(crate) mod send;
 pub(crate) mod session;
+pub(crate) mod subflows;
 pub(crate) mod summary;
 
 pub use self::handle::{Event, Transfer};

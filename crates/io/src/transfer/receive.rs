@@ -1,6 +1,6 @@
 //! The receiver's client: full buffers go to the disk, and empty ones back to the machine.
 
-mod lanes;
+mod subflows;
 
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
@@ -37,10 +37,10 @@ use crate::ticket::Rendezvous;
 use crate::transfer::announcement::Announcement;
 use crate::transfer::buffer_pool::BufferPool;
 use crate::transfer::handle::Transfer;
-use crate::transfer::lanes::{self as all_lanes, LaneFactory, RECEIVER};
 use crate::transfer::limited_by::{Facts, View, conclude, view_of_receiver};
 use crate::transfer::list::{ListDecoder, Offered, REQUEST};
 use crate::transfer::session::{ProgressSoFar, TransferSession, buffers};
+use crate::transfer::subflows::{self as all_subflows, RECEIVER, SubflowFactory};
 use crate::transfer::summary::{SessionFacts, summary};
 
 /// Receives into `destination`; blocks until everything is verified and has its final name.
@@ -130,7 +130,7 @@ pub(crate) fn receive_via(
     let room = room.map(|room| (room, writer.kept_bytes()));
     let mut app = Receiving::new(session, writer, stock, host.poller.waker());
     app.pool.allow_in_all(config.max_outstanding);
-    app.over_lanes(LaneFactory::of(options, way.meets(), &host));
+    app.over_subflows(SubflowFactory::of(options, way.meets(), &host));
     (app.room, app.max_bytes, app.ask, app.sends_have_early) =
         (room, options.max_bytes, ask, sends_have_early);
     app.verdict_sent_elsewhere = peer.is_branch();
@@ -155,7 +155,7 @@ pub(crate) fn receive_via(
     };
     warn_of(&mut *app.session.observer, &received.outcome);
     let mut stats = peer.view().map(|end| end.stats(received.at)).unwrap_or_default();
-    let lanes = all_lanes::sum(&mut stats, app.close_lanes());
+    let subflows = all_subflows::sum(&mut stats, app.close_subflows());
     // Without a view of the sender, this end uses what it sees.
     let view = View::of(stats.limit);
     let facts = app.facts.or_else(|| {
@@ -173,7 +173,7 @@ pub(crate) fn receive_via(
         skipped: received.outcome.skipped,
         verified: received.outcome.verified,
         digest: received.outcome.digest,
-        lanes,
+        streams: subflows,
     }))
 }
 
@@ -195,7 +195,7 @@ fn warn_of(observer: &mut dyn Observer, outcome: &Outcome) {
 /// A receiver's proposal.
 fn proposal(way: Establish<'_>, options: &Options) -> Config {
     let config = config(options, Role::Receiver, None);
-    all_lanes::announce(RECEIVER, (options, way.meets()), config)
+    all_subflows::announce(RECEIVER, (options, way.meets()), config)
 }
 
 /// The writer for a destination. It has written nothing yet.
@@ -296,7 +296,7 @@ pub(crate) struct Receiving<'a, W> {
     /// Most buffers wait for the disk, or the final flush runs.
     waiting: bool,
     disk_event: Option<DiskEvent>,
-    lanes: lanes::ReceiveLanes,
+    subflows: subflows::ReceiveSubflows,
     /// Buffers are granted one by one, by the caller.
     turns: Option<GrantTurns>,
 }
@@ -353,7 +353,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
             looked: Instant::EPOCH,
             waiting: false,
             disk_event: None,
-            lanes: lanes::ReceiveLanes::None,
+            subflows: subflows::ReceiveSubflows::None,
             turns: None,
         }
     }
@@ -441,7 +441,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
     /// Handles the results of the disk: empty buffers go back to the machine, the verdict to the
     /// sender.
     fn collect(&mut self, now: Instant, end: &mut Endpoint) -> Flow {
-        self.turn_lanes(now, end)?;
+        self.turn_subflows(now, end)?;
         let Some(disk) = &mut self.disk else { return ControlFlow::Continue(()) };
         let spell = now.since(std::mem::replace(&mut self.looked, now));
         let waiting = self.finishing || disk.backlog() * 2 > self.pool.made();
@@ -605,15 +605,15 @@ impl<W: Writer> Application for Receiving<'_, W> {
                     Ask::List => Announcement::default(),
                 };
                 self.files = announcement.files;
-                let lanes = announcement
-                    .lanes
-                    .or_else(|| all_lanes::from_client_string(&parameters.client));
+                let subflows = announcement
+                    .subflows
+                    .or_else(|| all_subflows::from_client_string(&parameters.client));
                 let opened = self
                     .session
                     .open(now, (end, peer), &parameters, image_bytes)
                     .and_then(|layout| self.agree(layout, announcement))
                     .and_then(|layout| self.open(now, layout))
-                    .and_then(|()| self.open_lanes(lanes, end));
+                    .and_then(|()| self.open_subflows(subflows, end));
                 if let Err(error) = opened {
                     return self.session.fail(now, end, error);
                 }

@@ -1,7 +1,7 @@
 //! The sender's client: buffers from the disk go to the machine when they are wanted, and back
 //! when they are accepted.
 
-mod lanes;
+mod subflows;
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -43,11 +43,11 @@ use crate::ticket::Rendezvous;
 use crate::transfer::announcement::Announcement;
 use crate::transfer::buffer_pool::BufferPool;
 use crate::transfer::handle::Transfer;
-use crate::transfer::lanes::{self as all_lanes, LaneFactory, from_client_string};
 use crate::transfer::limited_by::{Facts, View, conclude};
 use crate::transfer::list::REQUEST;
 use crate::transfer::preview::answer;
 use crate::transfer::session::{ProgressSoFar, TransferSession, buffers};
+use crate::transfer::subflows::{self as all_subflows, SubflowFactory, from_client_string};
 use crate::transfer::summary::{SessionFacts, summary};
 
 /// Sends `source`; blocks until the receiver's verdict is here.
@@ -103,7 +103,7 @@ pub(crate) fn send_list(
         let mut app = Sending::new(session, reader, stock, transfer_bytes, host.poller.waker());
         app.pool.allow_in_all(config.max_outstanding);
         (app.resumes, app.policy) = (options.resume != Resume::Never, config.policy);
-        app.lanes = lanes::SendLanes::may(LaneFactory::of(options, way.meets(), &host));
+        app.subflows = subflows::SendSubflows::may(SubflowFactory::of(options, way.meets(), &host));
         (app.offers, app.files) = (Some(list), list.files_in_all());
         let sent =
             event_loop::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error));
@@ -139,7 +139,7 @@ pub(crate) fn send_list(
     let (unread, unstored) = (late.withdrawn, verdict.map_or(0, judge));
     let mut stats = peer.view().map(|end| end.stats(sent.at)).unwrap_or_default();
     remember(options, peer.view(), &stats);
-    let lanes = all_lanes::sum(&mut stats, app.close_lanes());
+    let subflows = all_subflows::sum(&mut stats, app.close_subflows());
     // The view that the receiver got, if its wire carries views.
     let view = View::of(stats.limit).or_else(|| Some(app.view(sent.at, &stats)));
     let facts = sent.verdict.as_ref().and_then(|verdict| Facts::parse(&verdict.reason));
@@ -153,7 +153,7 @@ pub(crate) fn send_list(
         verified: sent.verdict.is_some_and(|verdict| verdict.verified),
         digest: sent.end.map_or([0; 32], |end| end.digest),
         limited_by: conclude(&mut host, &mut *app.session.observer, sent.at, (view, facts)),
-        lanes,
+        streams: subflows,
     }))
 }
 
@@ -222,9 +222,10 @@ fn announcing((way, options): (Establish<'_>, &Options), list: &FileList) -> Con
     if let (None, Wire::Sealed) = (&options.client, options.wire) {
         let files = list.total_bytes().and_then(|_| list.files_in_all());
         let put = options.server_request.put;
-        let lanes = Some(all_lanes::asked(options, way.meets())).filter(|lanes| *lanes > 1);
-        let lanes = lanes.map(u64::from);
-        let announcement = Announcement { data_bytes: list.data_bytes(), files, put, lanes };
+        let subflows =
+            Some(all_subflows::asked(options, way.meets())).filter(|subflows| *subflows > 1);
+        let subflows = subflows.map(u64::from);
+        let announcement = Announcement { data_bytes: list.data_bytes(), files, put, subflows };
         config.client = announcement.to_client_string().unwrap_or(config.client);
     }
     if remembers(options) {
@@ -308,7 +309,7 @@ pub(crate) struct Sending<'a, R> {
     awaits: bool,
     /// The request, with HAVE.
     request: Option<Vec<u8>>,
-    lanes: lanes::SendLanes,
+    subflows: subflows::SendSubflows,
 }
 
 /// File bytes in buffers, and those of them that need not be sent: the receiver has them.
@@ -370,7 +371,7 @@ impl<'a, R: Reader> Sending<'a, R> {
             answered: false,
             awaits: false,
             request: None,
-            lanes: lanes::SendLanes::None,
+            subflows: subflows::SendSubflows::None,
         }
     }
 
@@ -378,10 +379,10 @@ impl<'a, R: Reader> Sending<'a, R> {
     pub(crate) fn on_request(
         session: TransferSession<'a>,
         waker: Waker,
-        lanes: Option<Arc<LaneFactory>>,
+        subflows: Option<Arc<SubflowFactory>>,
     ) -> Self {
         let new = Self::make(session, None, Vec::new(), None, waker);
-        Self { awaits: true, lanes: lanes::SendLanes::may(lanes), ..new }
+        Self { awaits: true, subflows: subflows::SendSubflows::may(subflows), ..new }
     }
 
     /// Whether the receiver has granted a buffer.
@@ -394,16 +395,16 @@ impl<'a, R: Reader> Sending<'a, R> {
         self.request.take()
     }
 
-    /// Answers the request of a receiver with this HAVE and so many lanes.
+    /// Answers the request of a receiver with this HAVE and so many subflows.
     pub(crate) fn answer_with(
         &mut self,
         reader: R,
         mut stock: Vec<Buffer>,
         (total, files): (Option<u64>, Option<u64>),
-        (had, lanes): (&[u8], u64),
+        (had, subflows): (&[u8], u64),
         end: &mut Endpoint,
     ) -> Result<(), Error> {
-        self.with_lanes_late(lanes, end)?;
+        self.with_subflows_late(subflows, end)?;
         self.pool.begin_unvalidated(&mut stock);
         (self.awaits, self.reader, self.stock) = (false, Some(reader), stock);
         (self.total, self.files) = (total, files);
@@ -577,7 +578,7 @@ impl<R: Reader> Application for Sending<'_, R> {
             false => Error::Interrupted,
         })?;
         if !self.session.has_failed() {
-            self.turn_lanes(now, end)?;
+            self.turn_subflows(now, end)?;
             self.supply(now, end)?;
             self.watch_disk(now);
         }
@@ -601,7 +602,7 @@ impl<R: Reader> Application for Sending<'_, R> {
                     .session
                     .open(now, (end, peer), &parameters, image_bytes)
                     .and_then(|layout| {
-                        self.with_lanes(layout, from_client_string(&parameters.client), end)
+                        self.with_subflows(layout, from_client_string(&parameters.client), end)
                     })
                     .and_then(|layout| self.open(layout));
                 if let Err(error) = opened {

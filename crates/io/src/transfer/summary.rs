@@ -22,8 +22,8 @@ pub(crate) struct SessionFacts {
     pub(crate) digest: [u8; 32],
     /// Its limit.
     pub(crate) limited_by: LimitedBy,
-    /// The counts of each lane, if there was more than one.
-    pub(crate) lanes: Vec<Stats>,
+    /// The counts of each subflow, if there was more than one.
+    pub(crate) streams: Vec<Stats>,
 }
 
 /// The summary of a transfer that has ended.
@@ -48,7 +48,7 @@ pub(crate) fn summary(facts: SessionFacts) -> Summary {
         digest: facts.digest,
         limited_by: facts.limited_by,
         stats: facts.stats,
-        lanes: facts.lanes,
+        streams: facts.streams,
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
             verified: true,
             digest: [0; 32],
             limited_by: LimitedBy::Path,
-            lanes: Vec::new(),
+            streams: Vec::new(),
         }
     }
 

@@ -1,5 +1,5 @@
-//! The position of a buffer image in a transfer over several lanes: its data sequence number (RFC
-//! 8684 §3.3, `docs/protocol §8.10`).
+//! The position of a buffer image in a transfer over several subflows: its data sequence number
+//! (RFC 8684 §3.3, `docs/protocol §8.10`).
 
 use std::collections::BTreeSet;
 
@@ -67,8 +67,8 @@ pub struct ImagePositions {
 pub struct PositionError;
 
 impl ImagePositions {
-    /// An image arrived. Returns whether it is new: it may have arrived before over a lane that was
-    /// lost before its acknowledgement.
+    /// An image arrived. Returns whether it is new: it may have arrived before over a subflow that
+    /// was lost before its acknowledgement.
     pub fn add(&mut self, place: ImagePosition) -> Result<bool, PositionError> {
         let number = place.number.0;
         let highest = self.beyond.last().copied().unwrap_or(self.through);

@@ -1,8 +1,8 @@
-//! The exporter secret (RFC 8446 §7.5): the source of the keys of branches and lanes, which have no
-//! handshake of their own (`docs/protocol §4.10, §4.11`).
+//! The exporter secret (RFC 8446 §7.5): the source of the keys of branches and subflows, which have
+//! no handshake of their own (`docs/protocol §4.10, §4.11`).
 //!
 //! Each key pair comes from one step of a [`Chain`], and a step deletes the key it was derived
-//! from. So memory that is read later reveals no keys of earlier branches or lanes. The parent
+//! from. So memory that is read later reveals no keys of earlier branches or subflows. The parent
 //! connection's own keys do not follow from a chain.
 
 use std::fmt;
@@ -13,7 +13,7 @@ use super::noise::SplitKeys;
 
 const STEM: &str = "netblt 12 stem";
 const BRANCHES: &[u8] = b"branches";
-const LANES: &[u8] = b"lanes";
+const SUBFLOWS: &[u8] = b"lanes";
 const STEP: &[u8] = b"step";
 
 /// The secret from which a connection's key chains derive. Kept until it is open; wiped on drop.
@@ -33,9 +33,9 @@ impl ExporterSecret {
         self.chain(BRANCHES)
     }
 
-    /// The chain of its lanes (`docs/protocol §4.11`).
-    pub fn lanes(&self) -> Chain {
-        self.chain(LANES)
+    /// The chain of its subflows (`docs/protocol §4.11`).
+    pub fn subflows(&self) -> Chain {
+        self.chain(SUBFLOWS)
     }
 
     fn chain(&self, purpose: &[u8]) -> Chain {
@@ -78,7 +78,7 @@ impl fmt::Debug for Chain {
     }
 }
 
-/// Keys and id of a branch or lane. Wiped on drop.
+/// Keys and id of a branch or subflow. Wiped on drop.
 ///
 /// Either end must make only one codec of them: two would seal different packets under one number.
 pub struct ChainKeys {
@@ -127,10 +127,10 @@ mod tests {
     }
 
     #[test]
-    fn every_branch_lane_and_direction_has_keys_of_its_own() {
+    fn every_branch_subflow_and_direction_has_keys_of_its_own() {
         let roots = [root(1, 2), root(2, 1), root(1, 3)];
         let (mut keys, mut ids) = (BTreeSet::from([[1; 32], [2; 32], [3; 32]]), BTreeSet::new());
-        for mut chain in roots.iter().flat_map(|root| [root.branches(), root.lanes()]) {
+        for mut chain in roots.iter().flat_map(|root| [root.branches(), root.subflows()]) {
             for _ in 0..100 {
                 let made = chain.step();
                 assert!(keys.insert(made.initiator_to_responder));

@@ -2,8 +2,8 @@
 //!
 //! [`mac`] cheaply checks who may start a handshake. [`noise`] makes two fresh keys from the shared
 //! secret or from [`static_keys`]. [`aead`] seals and opens every packet after that, and
-//! [`exporter`] derives keys for branches and lanes. [`replay`] is the anti-replay window. Nothing
-//! here draws entropy or reads a clock: both are arguments.
+//! [`exporter`] derives keys for branches and subflows. [`replay`] is the anti-replay window.
+//! Nothing here draws entropy or reads a clock: both are arguments.
 
 pub mod aead;
 pub mod cipher;

@@ -106,7 +106,7 @@ impl Endpoint {
         new
     }
 
-    /// A connection is open, with this exporter secret if it has one: allows its lanes and
+    /// A connection is open, with this exporter secret if it has one: allows its subflows and
     /// branches.
     pub(super) fn let_begin(
         &mut self,
@@ -120,7 +120,7 @@ impl Endpoint {
             // Drops the handshake state, which would reveal all later keys.
             self.opener = HandshakeSide::Done;
         }
-        self.lanes.begin((parameters, table_bytes), root.as_ref().map(ExporterSecret::lanes));
+        self.subflows.begin((parameters, table_bytes), root.as_ref().map(ExporterSecret::subflows));
         let root = root.filter(|_| self.config.branches);
         let Some((root, cipher)) = root.zip(connection.cipher()) else { return };
         let parameters = parameters.clone();

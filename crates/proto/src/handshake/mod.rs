@@ -70,7 +70,7 @@ pub(crate) struct Opened {
     pub(crate) unconfirmed: bool,
     /// The connection's randomness.
     pub(crate) entropy: Entropy,
-    /// The exporter secret, source of the keys of branches and lanes (`sealed`).
+    /// The exporter secret, source of the keys of branches and subflows (`sealed`).
     pub(crate) root: Option<ExporterSecret>,
     /// Packets under the connection's keys that left before it was open: time, number and bytes.
     pub(crate) sent_before: Vec<(Instant, PacketNumber, usize)>,

@@ -11,7 +11,6 @@ mod coin_test;
 mod control;
 mod control_window;
 mod fec;
-mod lanes;
 #[cfg(test)]
 mod lying_tests;
 mod null_ack;
@@ -25,6 +24,7 @@ mod runtime_control;
 mod schedule;
 mod skipped_numbers;
 mod states;
+mod subflows;
 #[cfg(test)]
 mod tests;
 mod tracing;
@@ -36,7 +36,6 @@ use blocked::{Blocked, add_wait};
 use circuit_breaker::FeedbackWatch;
 pub(crate) use coin_test::CoinEvidence;
 use fec::FecPlanner;
-use lanes::{LaneRole, RecentRates};
 use null_ack::{AckState, AnnouncedBurst, EndOfTransfer};
 use packet::{OutgoingPacket, PacketBody};
 use pmtud::SenderPmtud;
@@ -46,6 +45,7 @@ use runtime_control::Pause;
 use schedule::Schedule;
 use skipped_numbers::SkippedNumbers;
 use states::SenderPhase;
+use subflows::{RecentRates, SubflowRole};
 
 use crate::api::Event;
 use crate::buffer::Buffer;
@@ -96,7 +96,7 @@ pub(crate) struct Sender {
     fec_planner: FecPlanner,
     control_timer: Duration,
     pause: Pause,
-    lanes: LaneRole,
+    subflows: SubflowRole,
     recent_rates: RecentRates,
     /// The latest delivery rate.
     delivery_rate: Option<Rate>,
@@ -151,7 +151,7 @@ impl Sender {
             fec_planner: FecPlanner::default(),
             control_timer: Duration::ZERO,
             pause: Pause::default(),
-            lanes: LaneRole::default(),
+            subflows: SubflowRole::default(),
             recent_rates: RecentRates::default(),
             delivery_rate: None,
             coin_evidence: CoinEvidence::default(),

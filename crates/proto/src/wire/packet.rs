@@ -256,8 +256,8 @@ pub struct Keepalive {
     /// The sender of this packet wants a KEEPALIVE back: it has received nothing for a while, or
     /// probes whether a datagram of this size arrives (`sealed`; `docs/protocol §6.5, §7.4`).
     pub answer_wanted: bool,
-    /// The passive end asks for another lane (`sealed`; `docs/protocol §4.11`).
-    pub lane_wanted: bool,
+    /// The passive end asks for another subflow (`sealed`; `docs/protocol §4.11`).
+    pub subflow_wanted: bool,
     /// Bytes of the datagram that this one answers; 0: it answers none (`sealed`).
     pub answers: u16,
     /// Bytes of padding behind the body (`sealed`).

@@ -200,7 +200,7 @@ fn small_bodies(body: &[u8]) {
     }
     if let Ok(keepalive) = sealed::parse_keepalive(body) {
         sealed::encode_keepalive(keepalive, &mut out);
-        // An answer, a lane.
+        // An answer, a subflow.
         let mut canonical = vec![body[0] & 3, 0, body[2], body[3]];
         canonical.resize(body.len(), 0);
         assert_eq!(out, canonical);

@@ -105,7 +105,7 @@ without one of its parts, is [a page of its own](rate-ablation.md). Of the other
 | ---: | --- | --- |
 | 26 | a way back of 32 kbit/s | `sim/tests/way_back.rs` |
 | 29 | a saved rate | `proto/src/rate/tests/memory.rs` |
-| 30 | lanes | `sim/tests/lanes.rs` |
+| 30 | parallel streams | `sim/tests/subflows.rs` |
 | 31 | no data to send; a receiver that stands still | `sim/tests/startup.rs`, `starved.rs` |
 | 33 | a receiver that lies | `proto/src/sender/lying_tests.rs` |
 ";

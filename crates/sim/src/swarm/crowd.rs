@@ -7,7 +7,7 @@ use netblt_proto::config::Policy;
 use netblt_proto::units::Rate;
 
 use super::dice::Dice;
-use crate::lanes::{Lanes, LanesOutcome};
+use crate::subflows::{Subflows, SubflowsOutcome};
 
 /// The percentage of seeds that are also a world of several transfers.
 const SHARE: u32 = 2;
@@ -26,7 +26,7 @@ const RATES: (u64, u64) = (2_000_000, 30_000_000);
 const ROUND_TRIPS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 
 /// The transfers of `seed`.
-pub(super) fn crowd(seed: u64) -> Option<Lanes> {
+pub(super) fn crowd(seed: u64) -> Option<Subflows> {
     let mut dice = Dice::new(seed, "crowd");
     if !dice.percent(SHARE) {
         return None;
@@ -46,7 +46,7 @@ pub(super) fn crowd(seed: u64) -> Option<Lanes> {
     };
     // The law that answers every loss.
     let policy = Policy::Cubic { ceiling: None };
-    Some(Lanes {
+    Some(Subflows {
         seed,
         bytes,
         there: link,
@@ -54,13 +54,13 @@ pub(super) fn crowd(seed: u64) -> Option<Lanes> {
         beside_bytes: Some(bytes),
         policy,
         deadline: lasts * 10,
-        ..Lanes::new(1, rate, rtt)
+        ..Subflows::new(1, rate, rtt)
     })
 }
 
 /// The problem of their outcome.
-pub(super) fn problem(setup: &Lanes, outcome: &LanesOutcome) -> Option<String> {
-    let LanesOutcome { entered, dropped, arrived_first: (took, arrived), .. } = outcome;
+pub(super) fn problem(setup: &Subflows, outcome: &SubflowsOutcome) -> Option<String> {
+    let SubflowsOutcome { entered, dropped, arrived_first: (took, arrived), .. } = outcome;
     let most = most_lost(setup, arrived.len() as u64, *entered);
     if *dropped > most {
         return Some(format!("{dropped} of {entered} packets lost, {most} may be"));
@@ -76,7 +76,7 @@ pub(super) fn problem(setup: &Lanes, outcome: &LanesOutcome) -> Option<String> {
 /// The bound for lost packets of so many: twice the loss of CUBIC's windows where they are those of
 /// a Reno (1.5 / W^2), and a hundredth; and at the start, when all double, three times what path
 /// and queue hold.
-fn most_lost(setup: &Lanes, flows: u64, entered: u64) -> u64 {
+fn most_lost(setup: &Subflows, flows: u64, entered: u64) -> u64 {
     let rate = setup.there.rate.unwrap_or_default();
     let queue = match setup.there.queue {
         QueueLimit::Bytes(bytes) => bytes,

@@ -16,8 +16,8 @@ const END: u8 = 2;
 const PAUSED: u8 = 4;
 /// KEEPALIVE's flag.
 const ANSWER_WANTED: u8 = 1;
-/// KEEPALIVE's flag: another lane is wanted.
-const LANE_WANTED: u8 = 2;
+/// KEEPALIVE's flag: another subflow is wanted.
+const SUBFLOW_WANTED: u8 = 2;
 
 /// The token of a CHALLENGE, which ANSWER returns (`docs/protocol §3.3`).
 pub type Token = [u8; 8];
@@ -89,7 +89,7 @@ pub fn parse_reason(body: &[u8]) -> Result<String, ParseError> {
 /// Appends the body of a KEEPALIVE (`docs/protocol §3.3`).
 pub fn encode_keepalive(keepalive: Keepalive, out: &mut Vec<u8>) {
     let answer = if keepalive.answer_wanted { ANSWER_WANTED } else { 0 };
-    let flags = answer | if keepalive.lane_wanted { LANE_WANTED } else { 0 };
+    let flags = answer | if keepalive.subflow_wanted { SUBFLOW_WANTED } else { 0 };
     out.extend_from_slice(&[flags, 0]);
     out.extend_from_slice(&keepalive.answers.to_be_bytes());
     out.resize(out.len() + usize::from(keepalive.padding), 0);
@@ -114,8 +114,9 @@ pub fn parse_keepalive(body: &[u8]) -> Result<Keepalive, ParseError> {
     let [flags, _] = reader.array()?;
     let answers = reader.u16()?;
     let padding = u16::try_from(reader.rest()).map_err(|_| ParseError::Trailing)?;
-    let [answer_wanted, lane_wanted] = [ANSWER_WANTED, LANE_WANTED].map(|flag| flags & flag != 0);
-    Ok(Keepalive { answer_wanted, lane_wanted, answers, padding })
+    let [answer_wanted, subflow_wanted] =
+        [ANSWER_WANTED, SUBFLOW_WANTED].map(|flag| flags & flag != 0);
+    Ok(Keepalive { answer_wanted, subflow_wanted, answers, padding })
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! A receiver over several lanes (`docs/protocol §4.11, §8.10`): empty buffers go to where the
-//! fewest are, and images from any lane to the one disk, by their places.
+//! A receiver over several subflows (`docs/protocol §4.11, §8.10`): empty buffers go to where
+//! the fewest are, and images from any subflow to the one disk, by their places.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,57 +14,57 @@ use netblt_proto::wire::packet::End;
 use super::{Flow, Receiving};
 use crate::disk::threads::Writer;
 use crate::error::Error;
-use crate::transfer::lanes::{LaneEvent, LaneFactory, Lanes, agreed};
+use crate::transfer::subflows::{SubflowEvent, SubflowFactory, Subflows, agreed};
 
-/// The state of a receiver's lanes.
+/// The state of a receiver's subflows.
 #[derive(Debug)]
-pub(super) struct LaneMerge {
-    lanes: Lanes,
+pub(super) struct SubflowMerge {
+    subflows: Subflows,
     places: ImagePositions,
-    /// Empty buffers with each lane, as far as they are known of.
+    /// Empty buffers with each subflow, as far as they are known of.
     with: Vec<usize>,
     with_main: usize,
     complete: Option<End>,
 }
 
-/// Lanes, as far as it is known whether there will be any.
+/// Subflows, as far as it is known whether there will be any.
 #[derive(Debug, Default)]
-pub(super) enum ReceiveLanes {
+pub(super) enum ReceiveSubflows {
     /// There is only the main connection.
     #[default]
     None,
     /// There may be more, if the sender takes them.
-    May(Arc<LaneFactory>),
+    May(Arc<SubflowFactory>),
     /// There are, or will be.
-    Some(Box<LaneMerge>),
+    Some(Box<SubflowMerge>),
 }
 
 impl<W: Writer> Receiving<'_, W> {
-    /// It may go over several lanes.
-    pub(crate) fn over_lanes(&mut self, making: Option<Arc<LaneFactory>>) {
-        self.lanes = making.map_or(ReceiveLanes::None, ReceiveLanes::May);
+    /// It may go over several subflows.
+    pub(crate) fn over_subflows(&mut self, making: Option<Arc<SubflowFactory>>) {
+        self.subflows = making.map_or(ReceiveSubflows::None, ReceiveSubflows::May);
     }
 
-    /// A connection is open, to a sender that announced this many lanes, if any.
-    pub(super) fn open_lanes(
+    /// A connection is open, to a sender that announced this many subflows, if any.
+    pub(super) fn open_subflows(
         &mut self,
         theirs: Option<u64>,
         end: &mut Endpoint,
     ) -> Result<(), Error> {
-        let making = match std::mem::take(&mut self.lanes) {
-            ReceiveLanes::None => return Ok(()),
-            ReceiveLanes::May(making) => making,
-            ReceiveLanes::Some(mut before) => {
-                self.idle.extend(before.lanes.close().1);
-                before.lanes.making()
+        let making = match std::mem::take(&mut self.subflows) {
+            ReceiveSubflows::None => return Ok(()),
+            ReceiveSubflows::May(making) => making,
+            ReceiveSubflows::Some(mut before) => {
+                self.idle.extend(before.subflows.close().1);
+                before.subflows.making()
             }
         };
         let Some(count) = agreed(making.own, theirs) else {
-            self.lanes = ReceiveLanes::May(making);
+            self.subflows = ReceiveSubflows::May(making);
             return Ok(());
         };
-        self.lanes = ReceiveLanes::Some(Box::new(LaneMerge {
-            lanes: Lanes::begin(making, count, false, end)?,
+        self.subflows = ReceiveSubflows::Some(Box::new(SubflowMerge {
+            subflows: Subflows::begin(making, count, false, end)?,
             places: ImagePositions::default(),
             with: Vec::new(),
             // Those that were offered before any peer connected.
@@ -78,30 +78,30 @@ impl<W: Writer> Receiving<'_, W> {
         Ok(())
     }
 
-    /// Handles the lanes' events.
-    pub(super) fn turn_lanes(&mut self, now: Instant, end: &mut Endpoint) -> Flow {
-        let ReceiveLanes::Some(gathering) = &mut self.lanes else {
+    /// Handles the subflows' events.
+    pub(super) fn turn_subflows(&mut self, now: Instant, end: &mut Endpoint) -> Flow {
+        let ReceiveSubflows::Some(gathering) = &mut self.subflows else {
             return ControlFlow::Continue(());
         };
-        gathering.lanes.on_tick(now, end);
-        gathering.lanes.steer(self.session.is_paused());
-        while let ReceiveLanes::Some(gathering) = &mut self.lanes {
-            let Some((at, said)) = gathering.lanes.poll(now) else { break };
+        gathering.subflows.on_tick(now, end);
+        gathering.subflows.steer(self.session.is_paused());
+        while let ReceiveSubflows::Some(gathering) = &mut self.subflows {
+            let Some((at, said)) = gathering.subflows.poll(now) else { break };
             match said {
-                LaneEvent::Full(buffer) => {
+                SubflowEvent::Full(buffer) => {
                     gathering.count_out(at);
                     self.count_back(buffer.filled().len());
                     self.pool.moved_beside(buffer.filled().len());
                     self.gather(now, end, buffer)?;
                 }
-                LaneEvent::Empty(buffer) => {
+                SubflowEvent::Empty(buffer) => {
                     gathering.count_out(at);
                     self.count_back(0);
                     self.spread(now, end, buffer);
                 }
-                LaneEvent::Over(_) => {}
-                LaneEvent::Open => gathering.with.resize(gathering.with.len().max(at + 1), 0),
-                LaneEvent::Wanted | LaneEvent::Accepted(_) | LaneEvent::Unsure(_) => {}
+                SubflowEvent::Over(_) => {}
+                SubflowEvent::Open => gathering.with.resize(gathering.with.len().max(at + 1), 0),
+                SubflowEvent::Wanted | SubflowEvent::Accepted(_) | SubflowEvent::Unsure(_) => {}
             }
         }
         ControlFlow::Continue(())
@@ -112,13 +112,13 @@ impl<W: Writer> Receiving<'_, W> {
         if !self.may_offer() {
             return self.idle.push(buffer);
         }
-        let ReceiveLanes::Some(gathering) = &mut self.lanes else {
+        let ReceiveSubflows::Some(gathering) = &mut self.subflows else {
             return end.offer(now, buffer);
         };
         let with = |at: &usize| gathering.with.get(*at).copied().unwrap_or(0);
-        let least = gathering.lanes.takers().map(|at| (with(&at), at)).min();
+        let least = gathering.subflows.takers().map(|at| (with(&at), at)).min();
         let back = match least.filter(|(count, _)| *count < gathering.with_main) {
-            Some((_, at)) => match gathering.lanes.give(at, buffer) {
+            Some((_, at)) => match gathering.subflows.give(at, buffer) {
                 Ok(()) => {
                     gathering.with.resize(gathering.with.len().max(at + 1), 0);
                     gathering.with[at] += 1;
@@ -141,7 +141,7 @@ impl<W: Writer> Receiving<'_, W> {
 
     /// A buffer of the main connection's came back, full or empty.
     pub(super) fn count_main(&mut self) {
-        if let ReceiveLanes::Some(gathering) = &mut self.lanes {
+        if let ReceiveSubflows::Some(gathering) = &mut self.subflows {
             gathering.with_main = gathering.with_main.saturating_sub(1);
         }
     }
@@ -155,9 +155,9 @@ impl<W: Writer> Receiving<'_, W> {
     ) -> Flow {
         self.count_main();
         self.count_back(buffer.filled().len());
-        match &self.lanes {
-            ReceiveLanes::Some(_) => self.gather(now, end, buffer),
-            ReceiveLanes::None | ReceiveLanes::May(_) => {
+        match &self.subflows {
+            ReceiveSubflows::Some(_) => self.gather(now, end, buffer),
+            ReceiveSubflows::None | ReceiveSubflows::May(_) => {
                 if let Some(disk) = &mut self.disk {
                     disk.store(number, buffer);
                 }
@@ -166,9 +166,9 @@ impl<W: Writer> Receiving<'_, W> {
         }
     }
 
-    /// An image is here, over whichever lane.
+    /// An image is here, over whichever subflow.
     fn gather(&mut self, now: Instant, end: &mut Endpoint, mut buffer: Buffer) -> Flow {
-        let ReceiveLanes::Some(gathering) = &mut self.lanes else {
+        let ReceiveSubflows::Some(gathering) = &mut self.subflows else {
             return ControlFlow::Continue(());
         };
         let place = ImagePosition::take(&mut buffer);
@@ -187,12 +187,12 @@ impl<W: Writer> Receiving<'_, W> {
 
     /// The main connection is complete: so is the transfer, if every place is here.
     pub(super) fn complete(&mut self, end: Option<End>) {
-        match &mut self.lanes {
-            ReceiveLanes::Some(gathering) => {
+        match &mut self.subflows {
+            ReceiveSubflows::Some(gathering) => {
                 gathering.complete = end;
                 self.finish_gathered();
             }
-            ReceiveLanes::None | ReceiveLanes::May(_) => {
+            ReceiveSubflows::None | ReceiveSubflows::May(_) => {
                 if let Some(disk) = &mut self.disk {
                     disk.finish(end);
                     self.finishing = true;
@@ -202,7 +202,7 @@ impl<W: Writer> Receiving<'_, W> {
     }
 
     fn finish_gathered(&mut self) {
-        let ReceiveLanes::Some(gathering) = &mut self.lanes else { return };
+        let ReceiveSubflows::Some(gathering) = &mut self.subflows else { return };
         let Some(count) = gathering.places.count().filter(|_| gathering.places.is_whole()) else {
             return;
         };
@@ -212,33 +212,33 @@ impl<W: Writer> Receiving<'_, W> {
         }
     }
 
-    /// Bytes that came over other lanes than the main connection.
+    /// Bytes that came over other subflows than the main connection.
     pub(crate) fn moved_beside(&self) -> u64 {
-        match &self.lanes {
-            ReceiveLanes::Some(gathering) => gathering.lanes.moved(),
-            ReceiveLanes::None | ReceiveLanes::May(_) => 0,
+        match &self.subflows {
+            ReceiveSubflows::Some(gathering) => gathering.subflows.moved(),
+            ReceiveSubflows::None | ReceiveSubflows::May(_) => 0,
         }
     }
 
     /// Whether the main connection is silent.
     pub(super) fn be_silent(&mut self, silent: bool) {
         self.session.observer.silent(silent);
-        if let ReceiveLanes::Some(gathering) = &self.lanes {
-            gathering.lanes.be_silent(silent);
+        if let ReceiveSubflows::Some(gathering) = &self.subflows {
+            gathering.subflows.be_silent(silent);
         }
     }
 
-    /// The transfer has ended: the counts of each lane.
-    pub(super) fn close_lanes(&mut self) -> Vec<netblt_proto::stats::Stats> {
-        match &mut self.lanes {
-            ReceiveLanes::Some(gathering) => gathering.lanes.close().0,
-            ReceiveLanes::None | ReceiveLanes::May(_) => Vec::new(),
+    /// The transfer has ended: the counts of each subflow.
+    pub(super) fn close_subflows(&mut self) -> Vec<netblt_proto::stats::Stats> {
+        match &mut self.subflows {
+            ReceiveSubflows::Some(gathering) => gathering.subflows.close().0,
+            ReceiveSubflows::None | ReceiveSubflows::May(_) => Vec::new(),
         }
     }
 }
 
-impl LaneMerge {
-    /// A buffer has left the lane at `at`.
+impl SubflowMerge {
+    /// A buffer has left the subflow at `at`.
     fn count_out(&mut self, at: usize) {
         if let Some(with) = self.with.get_mut(at) {
             *with = with.saturating_sub(1);

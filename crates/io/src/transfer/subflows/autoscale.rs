@@ -1,24 +1,24 @@
-//! Chooses the number of lanes by the gain of the last ones. A busy loop beside idle processors
-//! shows that another lane may help, and not that it does (`docs/decisions/lanes.md`).
+//! Chooses the number of subflows by the gain of the last ones. A busy loop beside idle processors
+//! shows that another subflow may help, and not that it does (`docs/decisions/lanes.md`).
 
 use std::time::Duration;
 
 use super::cpu_watch::WINDOW;
 
-/// The possible gain of new lanes is that of the processors that they add. Where they brought this
-/// share of it, there may be more. Where they brought less than the second share, they are closed:
-/// the limit is something else, which keeps processors busy as well (memory, one queue of a card),
-/// or processors that seemed idle are not this machine's to use.
+/// The possible gain of new subflows is that of the processors that they add. Where they brought
+/// this share of it, there may be more. Where they brought less than the second share, they are
+/// closed: the limit is something else, which keeps processors busy as well (memory, one queue of a
+/// card), or processors that seemed idle are not this machine's to use.
 const BROUGHT: f64 = 0.25;
 const WORTH: f64 = 0.05;
 /// Traffic that is this much faster than at the look before is growing by itself. That must not be
-/// taken for the gain of a lane.
+/// taken for the gain of a subflow.
 const GROWS: f64 = 1.1;
-/// The gain is judged this many looks after all lanes are open, and as many round trips later: it
-/// takes some until the rate is at its level.
+/// The gain is judged this many looks after all subflows are open, and as many round trips later:
+/// it takes some until the rate is at its level.
 const LOOKS: u32 = 4;
 const ROUND_TRIPS: u32 = 16;
-/// Lanes that are not open after this many times that are not judged, and given up: the path may
+/// Subflows that are not open after this many times that are not judged, and given up: the path may
 /// not let other ports through.
 const PATIENCE: u32 = 4;
 /// The looks until the next trial. After each failure it is twice as many.
@@ -35,11 +35,11 @@ pub(super) struct Autoscale {
     next: u32,
 }
 
-/// New lanes whose gain is not known yet.
+/// New subflows whose gain is not known yet.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     /// There were, the main connection among them.
-    lanes: usize,
+    subflows: usize,
     more: usize,
     /// The rate before.
     moved: f64,
@@ -53,8 +53,8 @@ struct Trial {
 /// The values of one look.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observation {
-    /// The number of lanes, and how many more there is reason and room for.
-    pub(super) lanes: usize,
+    /// The number of subflows, and how many more there is reason and room for.
+    pub(super) subflows: usize,
     pub(super) more: usize,
     /// All of them are open.
     pub(super) open: bool,
@@ -96,7 +96,7 @@ impl Autoscale {
                 self.under = None;
                 (self.rest, self.next) = (self.next, self.next.saturating_mul(2));
                 let worthless = lost || moved.max(before) < trial.hoped(WORTH);
-                return if worthless { Advice::Back(trial.lanes) } else { Advice::Stay };
+                return if worthless { Advice::Back(trial.subflows) } else { Advice::Stay };
             } else {
                 return Advice::Stay;
             }
@@ -107,7 +107,7 @@ impl Autoscale {
         }
         let later = sight.rtt.saturating_mul(ROUND_TRIPS).div_duration_f64(WINDOW).ceil() as u32;
         self.under = Some(Trial {
-            lanes: sight.lanes,
+            subflows: sight.subflows,
             more: sight.more,
             moved: moved.max(before),
             waited: 0,
@@ -121,7 +121,7 @@ impl Autoscale {
 impl Trial {
     /// The rate if they brought this share of the possible gain.
     fn hoped(&self, share: f64) -> f64 {
-        self.moved * (1.0 + share * self.more as f64 / self.lanes.max(1) as f64)
+        self.moved * (1.0 + share * self.more as f64 / self.subflows.max(1) as f64)
     }
 }
 
@@ -131,42 +131,42 @@ mod tests {
 
     const SHORT: Duration = Duration::ZERO;
 
-    /// The advice and the number of lanes at each look, with a rate that depends on the look and
-    /// the number of open lanes, and lanes that open by the next look if they can.
+    /// The advice and the number of subflows at each look, with a rate that depends on the look and
+    /// the number of open subflows, and subflows that open by the next look if they can.
     fn advised(
         looks: usize,
         (rtt, can): (Duration, bool),
         speed: impl Fn(usize, usize) -> f64,
     ) -> Vec<(usize, usize)> {
         let (mut autoscale, mut changes) = (Autoscale::default(), Vec::new());
-        let (mut lanes, mut open) = (1, 1);
+        let (mut subflows, mut open) = (1, 1);
         for look in 0..looks {
-            let (moved, more) = (speed(look, open), lanes.min(8 - lanes));
-            let sight = Observation { lanes, more, open: open == lanes, moved, rtt };
-            open = if can { lanes } else { 1 };
+            let (moved, more) = (speed(look, open), subflows.min(8 - subflows));
+            let sight = Observation { subflows, more, open: open == subflows, moved, rtt };
+            open = if can { subflows } else { 1 };
             match autoscale.advise(sight) {
                 Advice::Stay => continue,
-                Advice::Open(more) => lanes += more,
-                Advice::Back(to) => (lanes, open) = (to, open.min(to)),
+                Advice::Open(more) => subflows += more,
+                Advice::Back(to) => (subflows, open) = (to, open.min(to)),
             }
-            changes.push((look, lanes));
+            changes.push((look, subflows));
         }
         changes
     }
 
     #[test]
-    fn lanes_with_a_gain_are_followed_by_more() {
-        let all = advised(40, (SHORT, true), |_, lanes| lanes as f64);
+    fn subflows_with_a_gain_are_followed_by_more() {
+        let all = advised(40, (SHORT, true), |_, subflows| subflows as f64);
         assert_eq!(all, [(1, 2), (4, 4), (7, 8)]);
         // Four processors' worth of whatever else it is.
-        let bounded = advised(40, (SHORT, true), |_, lanes| lanes.min(4) as f64);
+        let bounded = advised(40, (SHORT, true), |_, subflows| subflows.min(4) as f64);
         assert_eq!(bounded[..4], [(1, 2), (4, 4), (7, 8), (12, 4)], "{bounded:?}");
     }
 
     #[test]
-    fn lanes_without_a_gain_are_closed_and_retried_ever_more_rarely() {
+    fn subflows_without_a_gain_are_closed_and_retried_ever_more_rarely() {
         let there_and_back = [(1, 2), (6, 1), (26, 2), (31, 1), (71, 2), (76, 1)];
-        for speed in [|_, _| 1.0, |_, lanes| 1.0 / lanes as f64] {
+        for speed in [|_, _| 1.0, |_, subflows| 1.0 / subflows as f64] {
             assert_eq!(advised(100, (SHORT, true), speed), there_and_back);
         }
         // On a path of 600 ms they are given ten seconds more.
@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn lanes_with_a_small_gain_stay_and_are_the_last_for_a_time() {
+    fn subflows_with_a_small_gain_stay_and_are_the_last_for_a_time() {
         // The path takes no more.
-        let speed = |_, lanes: usize| (lanes as f64).min(1.1);
+        let speed = |_, subflows: usize| (subflows as f64).min(1.1);
         assert_eq!(advised(30, (SHORT, true), speed), [(1, 2), (26, 4)]);
     }
 
     #[test]
-    fn a_rate_that_grows_by_itself_is_no_gain_of_a_lane() {
+    fn a_rate_that_grows_by_itself_is_no_gain_of_a_subflow() {
         // As startup does, for four seconds.
         let grows = |look: usize, _| 1.2f64.powi(look.min(8) as i32);
         assert_eq!(advised(20, (SHORT, true), grows), [(9, 2), (14, 1)]);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_that_do_not_open_are_given_up_and_not_judged() {
+    fn subflows_that_do_not_open_are_given_up_and_not_judged() {
         // The rate has doubled meanwhile, without them.
         let speed = |look: usize, _| if look < 4 { 1.0 } else { 2.0 };
         assert_eq!(advised(30, (SHORT, false), speed), [(1, 2), (17, 1)]);

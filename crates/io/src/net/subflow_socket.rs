@@ -1,7 +1,7 @@
-//! Sockets of lanes (`docs/protocol §4.11`), one for each thread.
+//! Sockets of subflows (`docs/protocol §4.11`), one for each thread.
 //!
 //! Those of the active end have ports of their own. The passive end has one port, which a firewall
-//! lets in. Its lanes' sockets are bound to that port and each is connected to its peer, so the
+//! lets in. Its subflows' sockets are bound to that port and each is connected to its peer, so the
 //! kernel delivers every packet to the socket that is connected to its source. While such a socket
 //! is bound and not yet connected, it may receive a few packets of other peers, which are lost.
 
@@ -14,14 +14,14 @@ use crate::net::socket::Socket;
 
 /// Makes sockets like that of a main connection.
 #[derive(Debug)]
-pub(crate) struct LaneSockets {
+pub(crate) struct SubflowSockets {
     /// The main connection's.
     main: socket2::Socket,
     local: SocketAddr,
 }
 
-impl LaneSockets {
-    /// The sockets for lanes beside this one.
+impl SubflowSockets {
+    /// The sockets for subflows beside this one.
     pub(crate) fn beside(main: &Socket) -> io::Result<Self> {
         Ok(Self { main: main.shared()?, local: main.local() })
     }
@@ -30,7 +30,7 @@ impl LaneSockets {
     pub(crate) fn call(&self) -> io::Result<Socket> {
         let socket = self.like_main()?;
         socket.bind(&SockAddr::from(SocketAddr::new(self.local.ip(), 0)))?;
-        Socket::of_lane(socket)
+        Socket::of_subflow(socket)
     }
 
     /// A socket of the passive end, which receives from `peer` at the local address that it used.
@@ -45,7 +45,7 @@ impl LaneSockets {
         let bound = socket.bind(&SockAddr::from(SocketAddr::new(own, self.local.port())));
         let bound = bound.and_then(|()| socket.connect(&SockAddr::from(peer)));
         bound.and(self.main.set_reuse_port(false))?;
-        Socket::of_lane(socket)
+        Socket::of_subflow(socket)
     }
 
     fn like_main(&self) -> io::Result<socket2::Socket> {
@@ -104,12 +104,12 @@ mod tests {
             let peers: Vec<UdpSocket> =
                 (0..4).map(|_| UdpSocket::bind((address, 0)).expect("a port")).collect();
             let port = |peer: &UdpSocket| peer.local_addr().expect("it is bound").port();
-            let lanes = LaneSockets::beside(&main).expect("a handle");
+            let subflows = SubflowSockets::beside(&main).expect("a handle");
             let mut sockets: Vec<Socket> = peers[1..]
                 .iter()
                 .map(|peer| {
                     let from = peer.local_addr().expect("it is bound");
-                    lanes.answer(from, Some(address)).expect("a socket")
+                    subflows.answer(from, Some(address)).expect("a socket")
                 })
                 .collect();
             for _ in 0..20 {

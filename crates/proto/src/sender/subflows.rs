@@ -1,10 +1,10 @@
-//! The role of a sender among lanes: the main connection's rate law decides for all
+//! The role of a sender among subflows: the main connection's rate law decides for all
 //! (`docs/protocol §6.11`).
 
 use std::time::Duration;
 
 use super::Sender;
-use crate::rate::lanes::{LaneShare, LaneTally, Lead};
+use crate::rate::lanes::{LaneShare as SubflowShare, LaneTally as SubflowTally, Lead};
 use crate::rate::{Pacing, Sample, burst_for};
 use crate::time::Instant;
 use crate::units::Rate;
@@ -12,16 +12,16 @@ use crate::units::Rate;
 /// Age beyond two round trips at which a reported rate expires.
 const STALE: Duration = Duration::from_millis(100);
 
-/// The lane role of a sender.
+/// The subflow role of a sender.
 #[derive(Clone, Debug, Default)]
-pub(super) enum LaneRole {
-    /// A transfer without lanes.
+pub(super) enum SubflowRole {
+    /// A transfer without subflows.
     #[default]
     Alone,
-    /// The main connection: its rate law decides for all lanes.
+    /// The main connection: its rate law decides for all subflows.
     Leads(Lead),
-    /// A lane: the main connection sets its share.
-    Led(LaneShare),
+    /// A subflow: the main connection sets its share.
+    Led(SubflowShare),
 }
 
 /// The newest sample's rates, and its time.
@@ -42,7 +42,7 @@ impl RecentRates {
 
 impl Sender {
     /// Its counters, for the main connection.
-    pub(crate) fn tally(&self, now: Instant) -> LaneTally {
+    pub(crate) fn tally(&self, now: Instant) -> SubflowTally {
         let stale = STALE + self.rtt.assumed() * 2;
         let fresh = self.recent_rates.at.is_some_and(|at| now.since(at) <= stale);
         let rates = if fresh {
@@ -50,7 +50,7 @@ impl Sender {
         } else {
             Default::default()
         };
-        LaneTally {
+        SubflowTally {
             live: true,
             sent_bytes: self.sampler.sent_bytes(),
             delivered_bytes: self.sampler.delivered_bytes(),
@@ -63,54 +63,56 @@ impl Sender {
         }
     }
 
-    /// From now on its rate law decides for these lanes too, whether they are alive or not.
-    pub(crate) fn lead(&mut self, now: Instant, lanes: &[LaneTally]) {
-        let mut lead = match std::mem::take(&mut self.lanes) {
-            LaneRole::Leads(lead) => lead,
-            LaneRole::Alone | LaneRole::Led(_) => Lead::default(),
+    /// From now on its rate law decides for these subflows too, whether they are alive or not.
+    pub(crate) fn lead(&mut self, now: Instant, subflows: &[SubflowTally]) {
+        let mut lead = match std::mem::take(&mut self.subflows) {
+            SubflowRole::Leads(lead) => lead,
+            SubflowRole::Alone | SubflowRole::Led(_) => Lead::default(),
         };
         let own = self.tally(now);
         let (pacing, packet) = (self.rate.pacing(), self.packet_on_the_wire());
-        lead.hear(now, (own, lanes), (&pacing, packet), self.rate.tries());
-        self.lanes = LaneRole::Leads(lead);
+        lead.hear(now, (own, subflows), (&pacing, packet), self.rate.tries());
+        self.subflows = SubflowRole::Leads(lead);
     }
 
-    /// The share of the lane at `at` of the last list.
-    pub(crate) fn share(&self, at: usize) -> LaneShare {
-        match &self.lanes {
-            LaneRole::Leads(lead) => lead.share(at, &self.rate.pacing(), self.packet_on_the_wire()),
-            LaneRole::Alone | LaneRole::Led(_) => LaneShare::default(),
+    /// The share of the subflow at `at` of the last list.
+    pub(crate) fn share(&self, at: usize) -> SubflowShare {
+        match &self.subflows {
+            SubflowRole::Leads(lead) => {
+                lead.share(at, &self.rate.pacing(), self.packet_on_the_wire())
+            }
+            SubflowRole::Alone | SubflowRole::Led(_) => SubflowShare::default(),
         }
     }
 
     /// From now on the main connection sets its share.
-    pub(crate) fn be_led(&mut self, share: LaneShare) {
-        self.lanes = LaneRole::Led(share);
+    pub(crate) fn be_led(&mut self, share: SubflowShare) {
+        self.subflows = SubflowRole::Led(share);
     }
 
-    /// Bytes delivered over the other lanes, if this is the main connection.
+    /// Bytes delivered over the other subflows, if this is the main connection.
     pub(super) fn delivered_beside(&self) -> u64 {
-        match &self.lanes {
-            LaneRole::Leads(lead) => lead.delivered_beside(),
-            LaneRole::Alone | LaneRole::Led(_) => 0,
+        match &self.subflows {
+            SubflowRole::Leads(lead) => lead.delivered_beside(),
+            SubflowRole::Alone | SubflowRole::Led(_) => 0,
         }
     }
 
-    /// A sample over all lanes that its law decides for.
+    /// A sample over all subflows that its law decides for.
     pub(super) fn whole(&self, own: Sample) -> Sample {
-        match &self.lanes {
-            LaneRole::Leads(lead) => lead.whole(own),
-            LaneRole::Alone | LaneRole::Led(_) => own,
+        match &self.subflows {
+            SubflowRole::Leads(lead) => lead.whole(own),
+            SubflowRole::Alone | SubflowRole::Led(_) => own,
         }
     }
 
     /// Its own part of the pacing that the law decides for all.
     pub(super) fn asked(&self) -> Pacing {
         let pacing = self.rate.pacing();
-        match &self.lanes {
-            LaneRole::Alone => pacing,
-            LaneRole::Leads(lead) => lead.own(pacing),
-            LaneRole::Led(share) => {
+        match &self.subflows {
+            SubflowRole::Alone => pacing,
+            SubflowRole::Leads(lead) => lead.own(pacing),
+            SubflowRole::Led(share) => {
                 let packet = u32::try_from(self.packet_on_the_wire()).unwrap_or(u32::MAX);
                 let burst = burst_for(share.rate, packet);
                 Pacing { burst, cap_bytes: share.cap_bytes, ..pacing }

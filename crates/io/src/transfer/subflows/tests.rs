@@ -1,4 +1,4 @@
-//! Agreement and counts of lanes, and lanes that come and go in whole transfers.
+//! Agreement and counts of subflows, and subflows that come and go in whole transfers.
 
 use std::cell::RefCell;
 use std::fs;
@@ -14,7 +14,7 @@ use super::*;
 use crate::{Cancel, Destination, Observer, Progress, Rendezvous, Source, Ticket, Warning};
 
 #[test]
-fn lanes_are_as_many_as_both_ends_accept() {
+fn subflows_are_as_many_as_both_ends_accept() {
     assert_eq!(from_client_string("netblt receive lanes=4"), Some(4));
     assert_eq!(from_client_string("netblt serve lanes=7"), Some(7));
     assert_eq!(from_client_string("netblt 0.1.0"), None);
@@ -32,20 +32,20 @@ fn lanes_are_as_many_as_both_ends_accept() {
 }
 
 #[test]
-fn one_lane_where_there_can_be_no_more() {
-    let mut options = Options { lanes: Choice::Most(200), ..Options::default() };
-    assert_eq!(asked(&options, Some(true)), MAX_LANES);
+fn one_subflow_where_there_can_be_no_more() {
+    let mut options = Options { streams: ParallelStreams::Most(200), ..Options::default() };
+    assert_eq!(asked(&options, Some(true)), MAX_SUBFLOWS);
     assert_eq!(asked(&options, None), 1, "a branch");
     options.client = Some("a client".to_owned());
     assert_eq!(asked(&options, Some(true)), 1);
     options.server_request.request = vec![1];
-    assert_eq!(asked(&options, Some(false)), MAX_LANES, "files of a server");
-    let plain = Options { lanes: Choice::Most(4), ..Options::new(Wire::Rfc998) };
+    assert_eq!(asked(&options, Some(false)), MAX_SUBFLOWS, "files of a server");
+    let plain = Options { streams: ParallelStreams::Most(4), ..Options::new(Wire::Rfc998) };
     assert_eq!(asked(&plain, Some(true)), 1);
 }
 
 #[test]
-fn the_summary_counts_all_lanes() {
+fn the_summary_counts_all_subflows() {
     let one = Stats {
         data_packets_sent: 5,
         repair_packets_sent: 4,
@@ -61,11 +61,11 @@ fn the_summary_counts_all_lanes() {
     assert_eq!(packets, [15, 12]);
     assert_eq!((all.repair_packets_received, all.packets_repaired), (9, 6));
     assert_eq!((all.data_timeouts, all.control_timeouts), (3, 21));
-    assert!(sum(&mut all, Vec::new()).is_empty(), "one lane is the whole");
+    assert!(sum(&mut all, Vec::new()).is_empty(), "one subflow is the whole");
 }
 
 thread_local! {
-    /// The advice at each look on this thread, and the number of lanes then.
+    /// The advice at each look on this thread, and the number of subflows then.
     pub(super) static ADVISED: RefCell<Vec<(Advice, usize)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -91,12 +91,12 @@ impl Observer for Watched {
     fn warn(&mut self, _warning: &Warning) {}
 }
 
-/// Whether lanes were closed again here.
+/// Whether subflows were closed again here.
 fn back() -> bool {
     ADVISED.with_borrow(|all| all.iter().any(|(advice, _)| matches!(advice, Advice::Back(_))))
 }
 
-/// Bytes that show their offset: one more second of them after lanes were closed, 30 at most.
+/// Bytes that show their offset: one more second of them after subflows were closed, 30 at most.
 struct Endless {
     at: u64,
     ended: Arc<AtomicBool>,
@@ -122,11 +122,11 @@ fn content(at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// Bytes a second, more than which does not pass however many lanes there are.
+/// Bytes a second, more than which does not pass however many subflows there are.
 const RATE: u64 = 6_000_000;
 
 /// A whole transfer between two machines that seem to have processors to spare and loops that can
-/// do no more; the end that calls decides about lanes.
+/// do no more; the end that calls decides about subflows.
 fn comes_and_goes(sender_calls: bool) {
     let to = tempfile::tempdir().expect("a directory");
     let (tickets, ticket) = channel();
@@ -170,14 +170,14 @@ fn comes_and_goes(sender_calls: bool) {
     let opened = looks.iter().find(|(advice, _)| *advice != Advice::Stay);
     assert_eq!(opened, Some(&(Advice::Open(1), 0)), "{looks:?}");
     let back = looks.iter().position(|(advice, _)| matches!(advice, Advice::Back(_)));
-    let Some((Advice::Back(left), lanes)) = back.map(|at| looks[at]) else {
-        panic!("what is held to a rate takes no more lanes: {looks:?}");
+    let Some((Advice::Back(left), subflows)) = back.map(|at| looks[at]) else {
+        panic!("what is held to a rate takes no more subflows: {looks:?}");
     };
-    assert!(lanes >= left, "{looks:?}");
-    assert_eq!(looks.last().map(|(_, lanes)| lanes + 1), Some(left), "{looks:?}");
+    assert!(subflows >= left, "{looks:?}");
+    assert_eq!(looks.last().map(|(_, subflows)| subflows + 1), Some(left), "{looks:?}");
     for summary in [&listening.0, &calling.0] {
-        let carried = |lane: &Stats| lane.data_packets_sent + lane.data_packets_received;
-        let counts: Vec<u64> = summary.lanes.iter().map(carried).collect();
+        let carried = |subflow: &Stats| subflow.data_packets_sent + subflow.data_packets_received;
+        let counts: Vec<u64> = summary.streams.iter().map(carried).collect();
         assert!(summary.verified && counts.len() > 1 && counts[1] > 100, "{counts:?}");
     }
     let arrived = fs::read(to.path().join("endless")).expect("it has its name");
@@ -186,31 +186,32 @@ fn comes_and_goes(sender_calls: bool) {
 }
 
 #[test]
-fn a_sender_closes_lanes_without_a_gain_and_all_data_arrive() {
+fn a_sender_closes_subflows_without_a_gain_and_all_data_arrive() {
     comes_and_goes(true);
 }
 
 #[test]
-fn a_receiver_closes_lanes_without_a_gain_and_all_data_arrive() {
+fn a_receiver_closes_subflows_without_a_gain_and_all_data_arrive() {
     comes_and_goes(false);
 }
 
-/// Images have places also where there are no sockets for lanes: the other end expects lanes.
+/// Images have places also where there are no sockets for subflows: the other end expects subflows.
 #[test]
-fn without_sockets_there_are_no_lanes() {
+fn without_sockets_there_are_no_subflows() {
     let config = Config::new(Wire::Sealed, Role::Receiver);
     let mut end = Endpoint::active(config, ([127, 0, 0, 1], 9).into(), Instant::EPOCH, [7; 32]);
     for (auto, active) in [(true, true), (true, false), (false, true), (false, false)] {
-        let lanes = Lanes::begin(making(auto, active, 1), 4, true, &mut end).expect("no error");
-        assert_eq!((lanes.most, lanes.wanted, lanes.watch.is_none()), (0, 0, true));
+        let subflows =
+            Subflows::begin(making(auto, active, 1), 4, true, &mut end).expect("no error");
+        assert_eq!((subflows.most, subflows.wanted, subflows.watch.is_none()), (0, 0, true));
     }
 }
 
-/// Without sockets, and with so many lanes for all transfers together.
-fn making(auto: bool, active: bool, left: usize) -> Arc<LaneFactory> {
+/// Without sockets, and with so many subflows for all transfers together.
+fn making(auto: bool, active: bool, left: usize) -> Arc<SubflowFactory> {
     let waker = Poller::new().expect("one").waker();
     let (clock, left) = (Clock::start(), Arc::new(AtomicUsize::new(left)));
-    Arc::new(LaneFactory { own: 4, auto, active, sockets: None, clock, waker, left })
+    Arc::new(SubflowFactory { own: 4, auto, active, sockets: None, clock, waker, left })
 }
 
 #[test]

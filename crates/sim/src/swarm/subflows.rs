@@ -1,4 +1,4 @@
-//! Drawing a transfer over several lanes, with the faults of every other world.
+//! Drawing a transfer over several subflows, with the faults of every other world.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use super::dice::Dice;
 use super::draw;
 use super::faults;
 use super::sketch::{bound_rounds, policy, sketch};
-use crate::lanes::Lanes;
+use crate::subflows::Subflows;
 
-/// The percentage of seeds that are also a world of lanes.
+/// The percentage of seeds that are also a world of subflows.
 const SHARE: u32 = 5;
-/// Lanes come after 100 ms and 8 round trips: a path is drawn on which there is time for them.
+/// Subflows come after 100 ms and 8 round trips: a path is drawn on which there is time for them.
 const LEAST: Duration = Duration::from_millis(500);
 /// No transfer is longer.
 const MAX_BYTES: u64 = 2 << 20;
 /// An outage is no death.
 const DEATH_TIMER: Duration = Duration::from_secs(300);
 
-/// The world of lanes of `seed`.
-pub(super) fn lanes(seed: u64) -> Option<Lanes> {
+/// The world of subflows of `seed`.
+pub(super) fn subflows(seed: u64) -> Option<Subflows> {
     let mut dice = Dice::new(seed, "lanes");
     if !dice.percent(SHARE) {
         return None;
@@ -35,8 +35,8 @@ pub(super) fn lanes(seed: u64) -> Option<Lanes> {
     sketch.datagram = sketch.datagram.clamp(200, 9000);
     sketch.policy = policy(seed, Wire::Sealed, sketch.rate, sketch.datagram).0;
     bound_rounds(&mut sketch);
-    let lanes = dice.range(2, 5) as u8;
-    let mut setup = Lanes { seed, ..Lanes::new(lanes, sketch.rate, sketch.rtt) };
+    let subflows = dice.range(2, 5) as u8;
+    let mut setup = Subflows { seed, ..Subflows::new(subflows, sketch.rate, sketch.rtt) };
     (setup.bytes, setup.pushes) = (sketch.bytes, dice.percent(50));
     (setup.policy, setup.datagram_bytes) = (sketch.policy, sketch.datagram);
     setup.buffers = (sketch.buffer.next_power_of_two(), sketch.outstanding.max(2));
@@ -53,9 +53,9 @@ pub(super) fn lanes(seed: u64) -> Option<Lanes> {
     for (name, link) in [("lanes there", &mut setup.there), ("lanes back", &mut setup.back)] {
         faults::add_to_link(&mut Dice::new(seed, name), &sketch, heals_at, link);
     }
-    for lane in 1..lanes {
+    for subflow in 1..subflows {
         if dice.percent(40) {
-            setup.cuts.push((lane, dice.within(lasts * 2)));
+            setup.cuts.push((subflow, dice.within(lasts * 2)));
         }
     }
     let mut moves: Vec<_> = (0..dice.range(0, 8)).map(|_| dice.within(heals_at)).collect();

@@ -1,5 +1,5 @@
-//! A sender over several lanes (`docs/protocol §4.11, §8.10`): the lane that was first granted a
-//! buffer gets the next image. The buffers of a lost lane go over the others.
+//! A sender over several subflows (`docs/protocol §4.11, §8.10`): the subflow that was first
+//! granted a buffer gets the next image. The buffers of a lost subflow go over the others.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -16,24 +16,24 @@ use super::{BufferedBytes, Flow, Sending};
 use crate::disk::layout::Layout;
 use crate::disk::threads::Reader;
 use crate::error::Error;
-use crate::transfer::lanes::{LaneEvent, LaneFactory, Lanes, agreed};
+use crate::transfer::subflows::{SubflowEvent, SubflowFactory, Subflows, agreed};
 
-/// The lane that was granted a buffer.
+/// The subflow that was granted a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Granted {
     /// The main connection, under this number.
     Main(BufferNumber),
-    Lane(usize),
+    Subflow(usize),
 }
 
-/// The state of a sender's lanes.
+/// The state of a sender's subflows.
 #[derive(Debug)]
-pub(super) struct LaneDistribution {
-    lanes: Lanes,
+pub(super) struct SubflowDistribution {
+    subflows: Subflows,
     wants: VecDeque<Granted>,
-    /// Images that may have arrived over a lost lane or not.
+    /// Images that may have arrived over a lost subflow or not.
     unsure: VecDeque<Buffer>,
-    /// How many images are on lanes.
+    /// How many images are on subflows.
     over: usize,
     /// Images that were read, and that the main connection got.
     read: u64,
@@ -41,34 +41,34 @@ pub(super) struct LaneDistribution {
     ended: bool,
 }
 
-/// Lanes, as far as it is known whether there will be any.
+/// Subflows, as far as it is known whether there will be any.
 #[derive(Debug, Default)]
-pub(super) enum SendLanes {
+pub(super) enum SendSubflows {
     /// There is only the main connection.
     #[default]
     None,
     /// There may be more, if the receiver takes them.
-    May(Arc<LaneFactory>),
+    May(Arc<SubflowFactory>),
     /// There are, or will be.
-    Some(Box<LaneDistribution>),
+    Some(Box<SubflowDistribution>),
 }
 
-impl SendLanes {
+impl SendSubflows {
     /// There may be more, if there is what they are made with.
-    pub(super) fn may(making: Option<Arc<LaneFactory>>) -> Self {
+    pub(super) fn may(making: Option<Arc<SubflowFactory>>) -> Self {
         making.map_or(Self::None, Self::May)
     }
 }
 
 impl<R: Reader> Sending<'_, R> {
-    /// A connection is open, to a receiver that takes so many lanes, if it announced that. Returns
-    /// whether images have a place.
-    fn open_lanes(&mut self, theirs: Option<u64>, end: &mut Endpoint) -> Result<bool, Error> {
-        let making = match std::mem::take(&mut self.lanes) {
-            SendLanes::None => return Ok(false),
-            SendLanes::May(making) => making,
-            SendLanes::Some(mut before) => {
-                let (_, buffers) = before.lanes.close();
+    /// A connection is open, to a receiver that takes so many subflows, if it announced that.
+    /// Returns whether images have a place.
+    fn open_subflows(&mut self, theirs: Option<u64>, end: &mut Endpoint) -> Result<bool, Error> {
+        let making = match std::mem::take(&mut self.subflows) {
+            SendSubflows::None => return Ok(false),
+            SendSubflows::May(making) => making,
+            SendSubflows::Some(mut before) => {
+                let (_, buffers) = before.subflows.close();
                 let buffers = buffers.into_iter().chain(before.unsure.drain(..));
                 let disk = &mut self.disk;
                 buffers.for_each(|buffer| {
@@ -76,15 +76,15 @@ impl<R: Reader> Sending<'_, R> {
                         disk.release(buffer)
                     }
                 });
-                before.lanes.making()
+                before.subflows.making()
             }
         };
         let Some(count) = agreed(making.own, theirs) else {
-            self.lanes = SendLanes::May(making);
+            self.subflows = SendSubflows::May(making);
             return Ok(false);
         };
-        self.lanes = SendLanes::Some(Box::new(LaneDistribution {
-            lanes: Lanes::begin(making, count, true, end)?,
+        self.subflows = SendSubflows::Some(Box::new(SubflowDistribution {
+            subflows: Subflows::begin(making, count, true, end)?,
             wants: VecDeque::new(),
             unsure: VecDeque::new(),
             over: 0,
@@ -95,25 +95,29 @@ impl<R: Reader> Sending<'_, R> {
         Ok(true)
     }
 
-    /// Handles the lanes' events, and distributes the images that were read.
-    pub(super) fn turn_lanes(&mut self, now: Instant, end: &mut Endpoint) -> Flow {
-        let SendLanes::Some(dealing) = &mut self.lanes else { return ControlFlow::Continue(()) };
-        dealing.lanes.on_tick(now, end);
-        dealing.lanes.steer(self.session.is_paused());
+    /// Handles the subflows' events, and distributes the images that were read.
+    pub(super) fn turn_subflows(&mut self, now: Instant, end: &mut Endpoint) -> Flow {
+        let SendSubflows::Some(dealing) = &mut self.subflows else {
+            return ControlFlow::Continue(());
+        };
+        dealing.subflows.on_tick(now, end);
+        dealing.subflows.steer(self.session.is_paused());
         let mut accepted = Vec::new();
-        while let Some((at, said)) = dealing.lanes.poll(now) {
+        while let Some((at, said)) = dealing.subflows.poll(now) {
             match said {
-                LaneEvent::Wanted => dealing.wants.push_back(Granted::Lane(at)),
-                LaneEvent::Accepted(buffer) => {
+                SubflowEvent::Wanted => dealing.wants.push_back(Granted::Subflow(at)),
+                SubflowEvent::Accepted(buffer) => {
                     dealing.over -= 1;
                     accepted.push(buffer);
                 }
-                LaneEvent::Unsure(buffer) => {
+                SubflowEvent::Unsure(buffer) => {
                     dealing.over -= 1;
                     dealing.unsure.push_back(buffer);
                 }
-                LaneEvent::Over(_) => dealing.wants.retain(|granted| *granted != Granted::Lane(at)),
-                LaneEvent::Full(_) | LaneEvent::Empty(_) | LaneEvent::Open => {}
+                SubflowEvent::Over(_) => {
+                    dealing.wants.retain(|granted| *granted != Granted::Subflow(at))
+                }
+                SubflowEvent::Full(_) | SubflowEvent::Empty(_) | SubflowEvent::Open => {}
             }
         }
         accepted.into_iter().for_each(|buffer| self.released(BufferNumber(0), buffer));
@@ -123,24 +127,24 @@ impl<R: Reader> Sending<'_, R> {
         self.deal(now, end)
     }
 
-    /// The main connection was granted a buffer. Whether lanes decide what goes into it.
+    /// The main connection was granted a buffer. Whether subflows decide what goes into it.
     pub(super) fn want_dealt(&mut self, number: BufferNumber) -> bool {
-        let SendLanes::Some(dealing) = &mut self.lanes else { return false };
+        let SendSubflows::Some(dealing) = &mut self.subflows else { return false };
         dealing.wants.push_back(Granted::Main(number));
         true
     }
 
-    /// Bytes that were sent over other lanes than the main connection.
+    /// Bytes that were sent over other subflows than the main connection.
     pub(crate) fn moved_beside(&self) -> u64 {
-        match &self.lanes {
-            SendLanes::Some(dealing) => dealing.lanes.moved(),
-            SendLanes::None | SendLanes::May(_) => 0,
+        match &self.subflows {
+            SendSubflows::Some(dealing) => dealing.subflows.moved(),
+            SendSubflows::None | SendSubflows::May(_) => 0,
         }
     }
 
-    /// Whether images go to the lane that was first granted a buffer.
+    /// Whether images go to the subflow that was first granted a buffer.
     pub(super) fn distribution(&self) -> bool {
-        matches!(self.lanes, SendLanes::Some(_))
+        matches!(self.subflows, SendSubflows::Some(_))
     }
 
     /// The main connection has no use any more for its buffer `number`.
@@ -149,36 +153,41 @@ impl<R: Reader> Sending<'_, R> {
         self.release(place.map_or(number, |place| place.number), buffer);
     }
 
-    /// The room for images of buffers of this size, to a receiver that takes so many lanes, if it
-    /// announced that.
-    pub(super) fn with_lanes(
+    /// The room for images of buffers of this size, to a receiver that takes so many subflows, if
+    /// it announced that.
+    pub(super) fn with_subflows(
         &mut self,
         layout: Layout,
         theirs: Option<u64>,
         end: &mut Endpoint,
     ) -> Result<Layout, Error> {
-        match self.open_lanes(theirs, end)? {
+        match self.open_subflows(theirs, end)? {
             true => layout.less(POSITION_BYTES),
             false => Ok(layout),
         }
     }
 
-    /// A receiver has announced its lanes with its request, after it had granted buffers.
-    pub(super) fn with_lanes_late(&mut self, theirs: u64, end: &mut Endpoint) -> Result<(), Error> {
+    /// A receiver has announced its subflows with its request, after it had granted buffers.
+    pub(super) fn with_subflows_late(
+        &mut self,
+        theirs: u64,
+        end: &mut Endpoint,
+    ) -> Result<(), Error> {
         let Some(layout) = self.layout else { return Ok(()) };
-        self.layout = Some(self.with_lanes(layout, Some(theirs), end)?);
-        if let (SendLanes::Some(dealing), Some(BufferNumber(newest))) =
-            (&mut self.lanes, self.wanted)
+        self.layout = Some(self.with_subflows(layout, Some(theirs), end)?);
+        if let (SendSubflows::Some(dealing), Some(BufferNumber(newest))) =
+            (&mut self.subflows, self.wanted)
         {
             dealing.wants.extend((1..=newest).map(|number| Granted::Main(BufferNumber(number))));
         }
         Ok(())
     }
 
-    /// Every image goes to a lane that waits for one.
+    /// Every image goes to a subflow that waits for one.
     pub(super) fn deal(&mut self, now: Instant, end: &mut Endpoint) -> Flow {
         loop {
-            let (SendLanes::Some(dealing), Some(disk)) = (&mut self.lanes, &mut self.disk) else {
+            let (SendSubflows::Some(dealing), Some(disk)) = (&mut self.subflows, &mut self.disk)
+            else {
                 return ControlFlow::Continue(());
             };
             let Some(granted) = dealing.wants.front().copied() else { break };
@@ -211,7 +220,7 @@ impl<R: Reader> Sending<'_, R> {
                     dealing.by_main += 1;
                     end.supply(now, number, image, false);
                 }
-                Granted::Lane(at) => match dealing.lanes.give(at, image) {
+                Granted::Subflow(at) => match dealing.subflows.give(at, image) {
                     Ok(()) => dealing.over += 1,
                     Err(image) => dealing.unsure.push_front(image),
                 },
@@ -223,7 +232,9 @@ impl<R: Reader> Sending<'_, R> {
 
     /// The main connection sends END, when no image can come back to it any more.
     fn end_dealt(&mut self, now: Instant, end: &mut Endpoint) {
-        let (SendLanes::Some(dealing), Some(last)) = (&mut self.lanes, self.end) else { return };
+        let (SendSubflows::Some(dealing), Some(last)) = (&mut self.subflows, self.end) else {
+            return;
+        };
         let all = dealing.over == 0 && dealing.unsure.is_empty();
         if all && !std::mem::replace(&mut dealing.ended, true) {
             end.end(now, End { buffers: dealing.by_main, ..last });
@@ -233,16 +244,16 @@ impl<R: Reader> Sending<'_, R> {
     /// Whether the main connection is silent.
     pub(super) fn be_silent(&mut self, silent: bool) {
         self.session.observer.silent(silent);
-        if let SendLanes::Some(dealing) = &self.lanes {
-            dealing.lanes.be_silent(silent);
+        if let SendSubflows::Some(dealing) = &self.subflows {
+            dealing.subflows.be_silent(silent);
         }
     }
 
-    /// The transfer has ended: the counts of each lane.
-    pub(super) fn close_lanes(&mut self) -> Vec<netblt_proto::stats::Stats> {
-        match &mut self.lanes {
-            SendLanes::Some(dealing) => dealing.lanes.close().0,
-            SendLanes::None | SendLanes::May(_) => Vec::new(),
+    /// The transfer has ended: the counts of each subflow.
+    pub(super) fn close_subflows(&mut self) -> Vec<netblt_proto::stats::Stats> {
+        match &mut self.subflows {
+            SendSubflows::Some(dealing) => dealing.subflows.close().0,
+            SendSubflows::None | SendSubflows::May(_) => Vec::new(),
         }
     }
 }

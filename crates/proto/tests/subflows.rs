@@ -1,4 +1,4 @@
-//! Who may open a lane, and what a packet that was copied draws (`docs/protocol §4.11`).
+//! Who may open a subflow, and what a packet that was copied draws (`docs/protocol §4.11`).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use netblt_proto::api::{Datagram, Event, RecvMeta};
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::endpoint::lanes::Lane;
+use netblt_proto::endpoint::subflows::Subflow;
 use netblt_proto::time::Instant;
 
 /// Kinds of packets (`docs/protocol §3.1`).
@@ -71,48 +71,52 @@ fn opened() -> (Endpoint, Endpoint) {
     (active, passive)
 }
 
-/// The same, where the passive end takes lanes.
+/// The same, where the passive end takes subflows.
 fn admitting() -> (Endpoint, Endpoint) {
     let (active, mut passive) = opened();
-    passive.admit_lanes([3; 32]);
+    passive.admit_subflows([3; 32]);
     (active, passive)
 }
 
-/// A lane that the active end calls, and its first packet.
-fn called(active: &mut Endpoint, seed: u8) -> (Lane, Vec<u8>) {
-    let mut lane = active.call_lane(ms(500), [seed; 32]).expect("it is open");
-    let (_, first) = sent(&mut lane.end, ms(500)).remove(0);
-    (lane, first)
+/// A subflow that the active end calls, and its first packet.
+fn called(active: &mut Endpoint, seed: u8) -> (Subflow, Vec<u8>) {
+    let mut subflow = active.call_subflow(ms(500), [seed; 32]).expect("it is open");
+    let (_, first) = sent(&mut subflow.end, ms(500)).remove(0);
+    (subflow, first)
 }
 
-/// The lane that has knocked, once its address has answered.
-fn proven(now: Instant, (lane, at): (&mut Lane, SocketAddr), passive: &mut Endpoint) -> Lane {
-    assert!(passive.poll_lane().is_none(), "no address has answered");
-    talk(now, [(&mut lane.end, at), (&mut *passive, address(2, 4000))]);
-    passive.poll_lane().expect("it has answered")
+/// The subflow that has knocked, once its address has answered.
+fn proven(
+    now: Instant,
+    (subflow, at): (&mut Subflow, SocketAddr),
+    passive: &mut Endpoint,
+) -> Subflow {
+    assert!(passive.poll_subflow().is_none(), "no address has answered");
+    talk(now, [(&mut subflow.end, at), (&mut *passive, address(2, 4000))]);
+    passive.poll_subflow().expect("it has answered")
 }
 
 #[test]
-fn a_lane_opens_with_one_packet_and_talks_when_its_address_has_answered() {
+fn a_subflow_opens_with_one_packet_and_talks_when_its_address_has_answered() {
     let (mut active, mut passive) = admitting();
-    let (mut lane, first) = called(&mut active, 4);
-    assert_eq!((lane.number, lane.peer.peer), (1, address(2, 4000)));
+    let (mut subflow, first) = called(&mut active, 4);
+    assert_eq!((subflow.number, subflow.peer.peer), (1, address(2, 4000)));
     deliver(&mut passive, ms(510), address(1, 5001), &first);
-    let mut other = proven(ms(515), (&mut lane, address(1, 5001)), &mut passive);
+    let mut other = proven(ms(515), (&mut subflow, address(1, 5001)), &mut passive);
     assert_eq!((other.number, other.peer.peer), (1, address(1, 5001)));
-    assert!(passive.poll_lane().is_none());
-    talk(ms(520), [(&mut lane.end, address(1, 5001)), (&mut other.end, address(2, 4000))]);
+    assert!(passive.poll_subflow().is_none());
+    talk(ms(520), [(&mut subflow.end, address(1, 5001)), (&mut other.end, address(2, 4000))]);
     assert_eq!(other.end.peer(), Some(address(1, 5001)));
     // The next one has another number, and other ids.
     let (next, _) = called(&mut active, 5);
     assert_eq!(next.number, 2);
-    assert_ne!(next.end.connection_id(), lane.end.connection_id());
+    assert_ne!(next.end.connection_id(), subflow.end.connection_id());
 }
 
 #[test]
 fn a_copied_packet_draws_challenges_alone_and_a_number_opens_once() {
     let (mut active, mut passive) = admitting();
-    let (mut lane, first) = called(&mut active, 4);
+    let (mut subflow, first) = called(&mut active, 4);
     // An attacker's copy from another address arrives first.
     deliver(&mut passive, ms(510), address(66, 6), &first);
     let mut drawn = sent(&mut passive, ms(510));
@@ -125,16 +129,19 @@ fn a_copied_packet_draws_challenges_alone_and_a_number_opens_once() {
     assert!(bytes <= 2 * first.len(), "{bytes}");
     for port in [6, 5001] {
         deliver(&mut passive, ms(520), address(66, port), &first);
-        assert!(passive.poll_lane().is_none(), "the number was used, and no address has answered");
+        assert!(
+            passive.poll_subflow().is_none(),
+            "the number was used, and no address has answered"
+        );
     }
     // The true caller, which sends more, is found all the same.
     let mut now = ms(520);
     let found = (0..40).find_map(|_| {
         now += Duration::from_millis(250);
-        lane.end.handle_timeout(now);
+        subflow.end.handle_timeout(now);
         passive.handle_timeout(now);
-        talk(now, [(&mut lane.end, address(1, 5001)), (&mut passive, address(2, 4000))]);
-        passive.poll_lane()
+        talk(now, [(&mut subflow.end, address(1, 5001)), (&mut passive, address(2, 4000))]);
+        passive.poll_subflow()
     });
     assert_eq!(found.expect("it has answered").peer.peer, address(1, 5001));
 }
@@ -142,7 +149,7 @@ fn a_copied_packet_draws_challenges_alone_and_a_number_opens_once() {
 #[test]
 fn an_address_that_does_not_answer_is_forgotten_and_its_number_used() {
     let (mut active, mut passive) = admitting();
-    let (mut lane, first) = called(&mut active, 4);
+    let (mut subflow, first) = called(&mut active, 4);
     deliver(&mut passive, ms(510), address(66, 6), &first);
     let mut asked = 0;
     for at in (510..30_000).step_by(10) {
@@ -151,86 +158,86 @@ fn an_address_that_does_not_answer_is_forgotten_and_its_number_used() {
         asked += all.iter().filter(|(to, _)| *to == address(66, 6)).count();
     }
     assert!((1..=10).contains(&asked), "{asked}");
-    talk(ms(30_000), [(&mut lane.end, address(1, 5001)), (&mut passive, address(2, 4000))]);
+    talk(ms(30_000), [(&mut subflow.end, address(1, 5001)), (&mut passive, address(2, 4000))]);
     deliver(&mut passive, ms(30_000), address(1, 5001), &first);
     assert!(sent(&mut passive, ms(30_000)).iter().all(|(to, _)| *to == address(1, 5000)));
-    assert!(passive.poll_lane().is_none());
+    assert!(passive.poll_subflow().is_none());
 }
 
 #[test]
-fn all_lanes_may_open_at_once() {
+fn all_subflows_may_open_at_once() {
     let (mut active, mut passive) = admitting();
-    let mut lanes: Vec<Lane> = Vec::new();
+    let mut subflows: Vec<Subflow> = Vec::new();
     for at in 0..31 {
-        let (lane, first) = called(&mut active, at);
+        let (subflow, first) = called(&mut active, at);
         deliver(&mut passive, ms(510), address(1, 5001 + u16::from(at)), &first);
-        lanes.push(lane);
+        subflows.push(subflow);
     }
     for (to, asked) in sent(&mut passive, ms(520)) {
         let at = to.port().checked_sub(5001).filter(|_| to.ip() == address(1, 0).ip());
-        let Some(lane) = at.and_then(|at| lanes.get_mut(usize::from(at))) else { continue };
-        deliver(&mut lane.end, ms(520), address(2, 4000), &asked);
-        for (_, packet) in sent(&mut lane.end, ms(520)) {
+        let Some(subflow) = at.and_then(|at| subflows.get_mut(usize::from(at))) else { continue };
+        deliver(&mut subflow.end, ms(520), address(2, 4000), &asked);
+        for (_, packet) in sent(&mut subflow.end, ms(520)) {
             deliver(&mut passive, ms(530), to, &packet);
         }
     }
-    let opened: Vec<u8> = std::iter::from_fn(|| passive.poll_lane()).map(|l| l.number).collect();
+    let opened: Vec<u8> = std::iter::from_fn(|| passive.poll_subflow()).map(|l| l.number).collect();
     assert_eq!(opened, (1..=31).collect::<Vec<u8>>());
 }
 
 #[test]
-fn a_forged_lane_opening_uses_no_number() {
+fn a_forged_subflow_opening_uses_no_number() {
     let (mut active, mut passive) = admitting();
-    let (mut lane, first) = called(&mut active, 4);
+    let (mut subflow, first) = called(&mut active, 4);
     for at in 0..first.len() {
         let mut forged = first.clone();
         forged[at] ^= 1;
         deliver(&mut passive, ms(510), address(1, 5001), &forged);
-        assert!(passive.poll_lane().is_none(), "byte {at}");
+        assert!(passive.poll_subflow().is_none(), "byte {at}");
     }
     deliver(&mut passive, ms(520), address(1, 5001), &first);
-    proven(ms(525), (&mut lane, address(1, 5001)), &mut passive);
+    proven(ms(525), (&mut subflow, address(1, 5001)), &mut passive);
 }
 
 #[test]
-fn no_lane_opens_without_admission_or_for_another_connection() {
+fn no_subflow_opens_without_admission_or_for_another_connection() {
     let (mut active, mut passive) = opened();
     let (_, first) = called(&mut active, 4);
     deliver(&mut passive, ms(510), address(1, 5001), &first);
-    assert!(passive.poll_lane().is_none(), "it takes none");
+    assert!(passive.poll_subflow().is_none(), "it takes none");
     let (mut other, _) = opened();
-    passive.admit_lanes([3; 32]);
+    passive.admit_subflows([3; 32]);
     // The same entropy made the same keys there; a third connection has others.
     let mut third = Endpoint::active(config(Role::Sender), address(2, 4000), ms(0), [9; 32]);
     let mut its = Endpoint::passive(config(Role::Receiver), ms(0), [8; 32]);
     talk(ms(1), [(&mut third, address(1, 5000)), (&mut its, address(2, 4000))]);
     let (_, foreign) = called(&mut third, 4);
     deliver(&mut passive, ms(520), address(1, 5001), &foreign);
-    assert!(passive.poll_lane().is_none(), "keys of another connection");
-    assert!(other.call_lane(ms(1), [5; 32]).is_some());
+    assert!(passive.poll_subflow().is_none(), "keys of another connection");
+    assert!(other.call_subflow(ms(1), [5; 32]).is_some());
 }
 
 #[test]
-fn a_connection_opens_at_most_63_lanes_in_its_life() {
+fn a_connection_opens_at_most_63_subflows_in_its_life() {
     let (mut active, _) = opened();
     let mut numbers = Vec::new();
     loop {
-        assert_eq!(usize::from(active.lanes_left()), 63 - numbers.len());
-        let Some(lane) = active.call_lane(ms(500), [1; 32]) else { break };
-        numbers.push(lane.number);
+        assert_eq!(usize::from(active.subflows_left()), 63 - numbers.len());
+        let Some(subflow) = active.call_subflow(ms(500), [1; 32]) else { break };
+        numbers.push(subflow.number);
     }
     assert_eq!(numbers, (1..=63).collect::<Vec<u8>>());
     let mut closed = Endpoint::active(config(Role::Sender), address(2, 4000), ms(0), [1; 32]);
-    assert!(closed.call_lane(ms(0), [1; 32]).is_none(), "it is not open");
+    assert!(closed.call_subflow(ms(0), [1; 32]).is_none(), "it is not open");
 }
 
 #[test]
-fn a_lane_that_is_forgotten_says_quit_once_and_gives_its_buffers_back() {
+fn a_subflow_that_is_forgotten_says_quit_once_and_gives_its_buffers_back() {
     let (mut active, mut passive) = admitting();
-    let (mut lane, first) = called(&mut active, 4);
+    let (mut subflow, first) = called(&mut active, 4);
     deliver(&mut passive, ms(510), address(1, 5001), &first);
-    let mut other = proven(ms(515), (&mut lane, address(1, 5001)), &mut passive);
-    talk(ms(520), [(&mut lane.end, address(1, 5001)), (&mut other.end, address(2, 4000))]);
+    let mut other = proven(ms(515), (&mut subflow, address(1, 5001)), &mut passive);
+    talk(ms(520), [(&mut subflow.end, address(1, 5001)), (&mut other.end, address(2, 4000))]);
     let image = 1 << 20 | 8192;
     other.end.offer(ms(530), netblt_proto::buffer::Buffer::new(image));
     other.end.forget(ms(540), "it is over");
@@ -238,27 +245,27 @@ fn a_lane_that_is_forgotten_says_quit_once_and_gives_its_buffers_back() {
     assert!(matches!(events[..], [Event::Returned(_), Event::Closed(_)]), "{events:?}");
     let quit = sent(&mut other.end, ms(540));
     assert_eq!(quit.len(), 1);
-    deliver(&mut lane.end, ms(550), address(2, 4000), &quit[0].1);
-    assert!(lane.end.is_closing() && !active.is_closing());
+    deliver(&mut subflow.end, ms(550), address(2, 4000), &quit[0].1);
+    assert!(subflow.end.is_closing() && !active.is_closing());
 }
 
 #[test]
-fn a_refused_lane_closes_at_once() {
+fn a_refused_subflow_closes_at_once() {
     let (mut active, mut passive) = admitting();
-    let (mut lane, first) = called(&mut active, 4);
+    let (mut subflow, first) = called(&mut active, 4);
     deliver(&mut passive, ms(510), address(1, 5001), &first);
-    let refused = proven(ms(515), (&mut lane, address(1, 5001)), &mut passive);
-    passive.refuse_lane(ms(515), refused, "there are enough lanes");
-    assert!(!lane.end.is_closing());
-    talk(ms(520), [(&mut lane.end, address(1, 5001)), (&mut passive, address(2, 4000))]);
-    assert!(lane.end.is_closing() && !active.is_closing() && !passive.is_closing());
+    let refused = proven(ms(515), (&mut subflow, address(1, 5001)), &mut passive);
+    passive.refuse_subflow(ms(515), refused, "there are enough lanes");
+    assert!(!subflow.end.is_closing());
+    talk(ms(520), [(&mut subflow.end, address(1, 5001)), (&mut passive, address(2, 4000))]);
+    assert!(subflow.end.is_closing() && !active.is_closing() && !passive.is_closing());
 }
 
 #[test]
-fn an_end_that_wants_another_lane_asks_once() {
+fn an_end_that_wants_another_subflow_asks_once() {
     let (mut active, mut passive) = opened();
-    assert!(!active.take_lanes_wanted());
-    passive.ask_for_lanes();
+    assert!(!active.take_subflows_wanted());
+    passive.ask_for_subflows();
     talk(ms(500), [(&mut active, address(1, 5000)), (&mut passive, address(2, 4000))]);
-    assert!(active.take_lanes_wanted() && !active.take_lanes_wanted());
+    assert!(active.take_subflows_wanted() && !active.take_subflows_wanted());
 }

@@ -19,7 +19,7 @@ pub(super) enum Client {
     Sink(Sink),
 }
 
-/// Images for the lane that was first granted a buffer.
+/// Images for the subflow that was first granted a buffer.
 #[derive(Debug)]
 pub(super) struct Source {
     /// How many bytes there are, if there is an end of them.
@@ -27,9 +27,9 @@ pub(super) struct Source {
     buffer_bytes: u32,
     free: Vec<Buffer>,
     wants: VecDeque<(usize, BufferNumber)>,
-    /// Images that went over lanes that were lost.
+    /// Images that went over subflows that were lost.
     lost: VecDeque<Buffer>,
-    /// How many are on lanes other than the main connection.
+    /// How many are on subflows other than the main connection.
     over: u64,
     next: u64,
     supplied: u64,
@@ -37,7 +37,7 @@ pub(super) struct Source {
     pub(super) verified: bool,
 }
 
-/// Takes images from any lane, and checks them.
+/// Takes images from any subflow, and checks them.
 #[derive(Debug)]
 pub(super) struct Sink {
     places: ImagePositions,
@@ -87,8 +87,8 @@ impl Client {
         };
         let Some(unit) = units.get_mut(at) else { return };
         let lost = !std::mem::replace(&mut unit.gone, true) && !done;
-        if unit.lane > 0 {
-            losses.lanes += u32::from(lost);
+        if unit.subflow > 0 {
+            losses.subflows += u32::from(lost);
         } else if lost {
             losses.main = Some(reason);
         }
@@ -105,7 +105,7 @@ impl Client {
 
 /// The main connection's end.
 fn main_of(units: &mut [Unit], own: usize) -> Option<&mut Unit> {
-    units.iter_mut().find(|unit| unit.client == own && unit.lane == 0)
+    units.iter_mut().find(|unit| unit.client == own && unit.subflow == 0)
 }
 
 /// Bytes of the image at `place`, of so many in all.
@@ -146,7 +146,7 @@ impl Source {
             Event::Wanted(number) => self.wants.push_back((at, number)),
             Event::Released(_, buffer) => {
                 let Some(unit) = units.get(at) else { return Ok(()) };
-                self.over -= u64::from(unit.lane > 0);
+                self.over -= u64::from(unit.subflow > 0);
                 let unsure = unit.end.is_closing() && !self.verified;
                 if unsure { self.lost.push_back(buffer) } else { self.free.push(buffer) }
             }
@@ -184,7 +184,7 @@ impl Source {
             let Some(buffer) = self.image() else { break };
             self.wants.pop_front();
             unit.end.supply(now, number, buffer, false);
-            match unit.lane {
+            match unit.subflow {
                 0 => self.supplied += 1,
                 _ => self.over += 1,
             }

@@ -1,11 +1,11 @@
-//! Watches whether a processor limits a transfer while others are idle: otherwise one lane more
-//! cannot help (`--lanes auto`). Trials show whether it does.
+//! Watches whether a processor limits a transfer while others are idle: otherwise one subflow more
+//! cannot help (`--subflows auto`). Trials show whether it does.
 
 use std::fs;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use netblt_proto::limits::MAX_LANES;
+use netblt_proto::limits::MAX_SUBFLOWS;
 use netblt_proto::time::Instant;
 
 use crate::cpu_usage::CpuUsage;
@@ -24,23 +24,23 @@ pub(super) struct CpuSample {
     pub(super) ran: f64,
     /// How many processors were idle.
     pub(super) idle: f64,
-    /// Bytes that arrived, over all lanes, in a second.
+    /// Bytes that arrived, over all subflows, in a second.
     pub(super) moved: f64,
 }
 
 impl CpuSample {
-    /// How many more lanes are worth a trial, with `lanes` of at most `most`.
-    pub(super) fn more(self, lanes: usize, most: usize) -> usize {
-        if self.ran < BUSY { 0 } else { self.room(lanes, most) }
+    /// How many more subflows are worth a trial, with `subflows` of at most `most`.
+    pub(super) fn more(self, subflows: usize, most: usize) -> usize {
+        if self.ran < BUSY { 0 } else { self.room(subflows, most) }
     }
 
     /// How many more there can be: as many again, each with an idle processor.
-    pub(super) fn room(self, lanes: usize, most: usize) -> usize {
-        lanes.min(self.idle.max(0.0) as usize).min(most.saturating_sub(lanes))
+    pub(super) fn room(self, subflows: usize, most: usize) -> usize {
+        subflows.min(self.idle.max(0.0) as usize).min(most.saturating_sub(subflows))
     }
 }
 
-/// How many lanes this machine has processors for.
+/// How many subflows this machine has processors for.
 pub(super) fn most() -> u8 {
     #[cfg(test)]
     if let Some((most, _)) = PLAYED.get() {
@@ -52,14 +52,14 @@ pub(super) fn most() -> u8 {
 fn most_of(processors: usize) -> u8 {
     match processors {
         ..FEW => 1,
-        more => u8::try_from(more / 2).unwrap_or(u8::MAX).min(MAX_LANES),
+        more => u8::try_from(more / 2).unwrap_or(u8::MAX).min(MAX_SUBFLOWS),
     }
 }
 
 #[cfg(test)]
 thread_local! {
-    /// The machine that tests play for a thread: the most lanes, and at each look the share of the
-    /// time for which its loop ran, with idle processors.
+    /// The machine that tests play for a thread: the most subflows, and at each look the share of
+    /// the time for which its loop ran, with idle processors.
     pub(super) static PLAYED: std::cell::Cell<Option<(u8, f64)>> =
         const { std::cell::Cell::new(None) };
 }
@@ -135,9 +135,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lane_is_added_only_with_a_busy_loop_and_idle_processors() {
+    fn a_subflow_is_added_only_with_a_busy_loop_and_idle_processors() {
         let busy = |idle| CpuSample { ran: 0.97, idle, moved: 0.0 };
-        for (seen, lanes, most, more) in [
+        for (seen, subflows, most, more) in [
             (busy(30.0), 1, 16, 1),
             (busy(30.0), 4, 16, 4),
             (busy(2.9), 4, 16, 2),
@@ -147,12 +147,12 @@ mod tests {
             (busy(-1.0), 1, 16, 0),
             (CpuSample { ran: 0.6, idle: 30.0, moved: 1e9 }, 1, 16, 0),
         ] {
-            assert_eq!(seen.more(lanes, most), more, "{seen:?}, {lanes} of {most}");
+            assert_eq!(seen.more(subflows, most), more, "{seen:?}, {subflows} of {most}");
         }
     }
 
     #[test]
-    fn few_processors_take_one_lane() {
+    fn few_processors_take_one_subflow() {
         let most = [1, 2, 3, 4, 8, 32, 256].map(most_of);
         assert_eq!(most, [1, 1, 1, 2, 4, 16, 32]);
     }

@@ -1,5 +1,5 @@
-//! Whole transfers over several lanes (`docs/protocol §4.11`): real sockets, threads and files.
-//! Each is held to a rate at which it takes a second, so that lanes begin.
+//! Whole transfers over several streams (`docs/protocol §4.11`): real sockets, threads and
+//! files. Each is held to a rate at which it takes a second, so that streams begin.
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails the test")]
 
@@ -16,8 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use netblt::{
-    Cancel, Control, Destination, Error, Lanes, Observer, Options, Policy, Progress, Rate,
-    Rendezvous, Source, Summary, Ticket, Warning,
+    Cancel, Control, Destination, Error, Observer, Options, ParallelStreams, Policy, Progress,
+    Rate, Rendezvous, Source, Summary, Ticket, Warning,
 };
 
 use support::{bytes, transfer};
@@ -25,9 +25,9 @@ use support::{bytes, transfer};
 /// What is sent, in about a second.
 const BYTES: usize = 6_000_000;
 
-fn options(lanes: u8) -> Options {
+fn options(streams: u8) -> Options {
     let mut options = support::options();
-    options.lanes = Lanes::Most(lanes);
+    options.streams = ParallelStreams::Most(streams);
     options.buffer_bytes = 1 << 16;
     options.buffers = 16;
     let rate = Rate::from_bytes_per_second(BYTES as u64);
@@ -35,14 +35,14 @@ fn options(lanes: u8) -> Options {
     options
 }
 
-/// Packets of data on each lane, at an end.
+/// Packets of data on each stream, at an end.
 fn counts(summary: &Summary) -> Vec<u64> {
-    let lanes = summary.lanes.iter();
-    lanes.map(|lane| lane.data_packets_sent + lane.data_packets_received).collect()
+    let streams = summary.streams.iter();
+    streams.map(|stream| stream.data_packets_sent + stream.data_packets_received).collect()
 }
 
 #[test]
-fn a_tree_arrives_over_three_lanes_whichever_end_listens() {
+fn a_tree_arrives_over_three_streams_whichever_end_listens() {
     for sender_listens in [true, false] {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let tree = from.path().join("tree");
@@ -98,21 +98,25 @@ fn a_stream_comes_out_in_order() {
 }
 
 #[test]
-fn a_transfer_has_the_smaller_number_of_lanes_of_both_ends() {
-    for (own, other, lanes) in [(1, 4, 0), (4, 1, 0), (2, 4, 2)] {
+fn a_transfer_has_the_smaller_number_of_streams_of_both_ends() {
+    for (own, other, streams) in [(1, 4, 0), (4, 1, 0), (2, 4, 2)] {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(from.path().join("data"), bytes(BYTES, 4)).unwrap();
         let source = Source::Paths(vec![from.path().join("data")]);
         let router = Router::start(|_, _| true);
         let [sent, received] = router.transfer(source, to.path(), [options(own), options(other)]);
         let (sent, received) = (sent.unwrap(), received.unwrap());
-        assert_eq!((sent.lanes.len(), received.lanes.len()), (lanes, lanes), "{own} and {other}");
+        assert_eq!(
+            (sent.streams.len(), received.streams.len()),
+            (streams, streams),
+            "{own} and {other}"
+        );
         assert!(fs::read(to.path().join("data")).unwrap() == bytes(BYTES, 4));
     }
 }
 
 #[test]
-fn a_transfer_that_pauses_goes_on_over_all_lanes() {
+fn a_transfer_that_pauses_goes_on_over_all_streams() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     fs::write(from.path().join("data"), bytes(BYTES, 5)).unwrap();
     let source = Source::Paths(vec![from.path().join("data")]);
@@ -135,24 +139,24 @@ fn a_transfer_that_pauses_goes_on_over_all_lanes() {
     });
     let sent = sent.unwrap();
     assert!(paused.load(Ordering::Relaxed) && sent.elapsed > Duration::from_millis(1300));
-    assert_eq!(sent.lanes.len(), 3);
+    assert_eq!(sent.streams.len(), 3);
     assert!(fs::read(to.path().join("data")).unwrap() == bytes(BYTES, 5));
 }
 
 #[test]
-fn buffers_of_a_lost_lane_go_over_the_others() {
+fn buffers_of_a_lost_stream_go_over_the_others() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    // For as long as a lane takes to be given up, and more.
+    // For as long as a stream takes to be given up, and more.
     let content = bytes(8 * BYTES, 6);
     fs::write(from.path().join("data"), &content).unwrap();
     let source = Source::Paths(vec![from.path().join("data")]);
-    // Of the second caller, which is a lane, nothing passes any more.
+    // Of the second caller, which is a stream, nothing passes any more.
     let router = Router::start(|caller, since| caller != 1 || since < Duration::from_secs(1));
     let [sent, received] = router.transfer(source, to.path(), [options(3), options(3)]);
     let (sent, received) = (sent.unwrap(), received.unwrap());
     assert!(sent.verified && received.verified);
     // Another one took its place.
-    assert!(sent.lanes.len() >= 4, "{:?}", counts(&sent));
+    assert!(sent.streams.len() >= 4, "{:?}", counts(&sent));
     assert!(fs::read(to.path().join("data")).unwrap() == content);
 }
 

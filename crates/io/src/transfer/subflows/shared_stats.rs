@@ -1,16 +1,16 @@
-//! The numbers that a lane's thread and the main one exchange in every step. Each may be a little
-//! older or newer than the next. There is no lock, and a cache line of its own for either
+//! The numbers that a subflow's thread and the main one exchange in every step. Each may be a
+//! little older or newer than the next. There is no lock, and a cache line of its own for either
 //! direction.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use netblt_proto::endpoint::lanes::{LaneShare, LaneTally};
+use netblt_proto::endpoint::subflows::{SubflowShare, SubflowTally};
 use netblt_proto::units::Rate;
 
 /// No limit.
 const NONE: u64 = u64::MAX;
 
-/// Between the main thread and one lane's.
+/// Between the main thread and one subflow's.
 #[derive(Debug, Default)]
 pub(super) struct SharedStats {
     tally: SentCounts,
@@ -36,8 +36,8 @@ struct RateShare {
 }
 
 impl SharedStats {
-    /// The lane's thread: what its sender has counted.
-    pub(super) fn publish(&self, tally: &LaneTally) {
+    /// The subflow's thread: what its sender has counted.
+    pub(super) fn publish(&self, tally: &SubflowTally) {
         let numbers = [
             tally.sent_bytes,
             tally.delivered_bytes,
@@ -54,10 +54,10 @@ impl SharedStats {
     }
 
     /// The main thread: what that was last.
-    pub(super) fn tally(&self, live: bool) -> LaneTally {
+    pub(super) fn tally(&self, live: bool) -> SubflowTally {
         let [sent, arrived, packets, lost, marked, in_flight, delivery, send] =
             std::array::from_fn(|at| self.tally.0[at].load(Ordering::Relaxed));
-        LaneTally {
+        SubflowTally {
             live,
             sent_bytes: sent,
             delivered_bytes: arrived,
@@ -70,7 +70,7 @@ impl SharedStats {
         }
     }
 
-    /// The lane's thread: how many bytes a receiver has of it.
+    /// The subflow's thread: how many bytes a receiver has of it.
     pub(super) fn publish_arrived(&self, bytes: u64) {
         self.came.0.store(bytes, Ordering::Relaxed);
     }
@@ -80,18 +80,18 @@ impl SharedStats {
         self.came.0.load(Ordering::Relaxed)
     }
 
-    /// The main thread sets the lane's share.
-    pub(super) fn allow(&self, share: LaneShare) {
+    /// The main thread sets the subflow's share.
+    pub(super) fn allow(&self, share: SubflowShare) {
         self.share.rate.store(share.rate.bytes_per_second(), Ordering::Relaxed);
         self.share.cap.store(share.cap_bytes.unwrap_or(NONE), Ordering::Relaxed);
     }
 
-    /// The lane's share, for its thread. `None` before it was set.
-    pub(super) fn share(&self) -> Option<LaneShare> {
+    /// The subflow's share, for its thread. `None` before it was set.
+    pub(super) fn share(&self) -> Option<SubflowShare> {
         let rate = Rate::from_bytes_per_second(self.share.rate.load(Ordering::Relaxed));
         let cap = self.share.cap.load(Ordering::Relaxed);
         let is_set = rate > Rate::ZERO;
-        is_set.then_some(LaneShare { rate, cap_bytes: (cap < NONE).then_some(cap) })
+        is_set.then_some(SubflowShare { rate, cap_bytes: (cap < NONE).then_some(cap) })
     }
 
     /// The main thread: whether its connection is silent.
@@ -99,7 +99,7 @@ impl SharedStats {
         self.share.silent.store(silent, Ordering::Relaxed);
     }
 
-    /// The lane's thread: the same.
+    /// The subflow's thread: the same.
     pub(super) fn is_silent(&self) -> bool {
         self.share.silent.load(Ordering::Relaxed)
     }
@@ -114,7 +114,7 @@ mod tests {
         let shared_stats = SharedStats::default();
         assert_eq!((shared_stats.share(), shared_stats.is_silent()), (None, false));
         let rate = Rate::from_bytes_per_second;
-        let tally = LaneTally {
+        let tally = SubflowTally {
             live: true,
             sent_bytes: 1,
             delivered_bytes: 2,
@@ -128,7 +128,7 @@ mod tests {
         shared_stats.publish(&tally);
         assert_eq!(shared_stats.tally(true), tally);
         for cap_bytes in [Some(0), Some(9), None] {
-            let share = LaneShare { rate: rate(10), cap_bytes };
+            let share = SubflowShare { rate: rate(10), cap_bytes };
             shared_stats.allow(share);
             assert_eq!(shared_stats.share(), Some(share));
         }

@@ -1,5 +1,5 @@
-//! A lane's thread: one socket, one machine, and the channel to the main one. It knows nothing of
-//! files, only images and empty buffers.
+//! A subflow's thread: one socket, one machine, and the channel to the main one. It knows nothing
+//! of files, only images and empty buffers.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -23,50 +23,50 @@ use crate::net::event_loop::{self, Application, Feed};
 use crate::net::io_context::IoContext;
 use crate::net::poller::Waker;
 
-/// A command of the main thread to a lane's.
+/// A command of the main thread to a subflow's.
 #[derive(Debug)]
-pub(super) enum LaneCommand {
+pub(super) enum SubflowCommand {
     /// A sender's image, or a receiver's empty buffer.
     Buffer(Buffer),
     /// Pause or resume.
     Steer(RuntimeSettings),
 }
 
-/// An event of a lane's thread.
+/// An event of a subflow's thread.
 #[derive(Debug)]
-pub(crate) enum LaneEvent {
+pub(crate) enum SubflowEvent {
     /// The other end has an empty buffer.
     Wanted,
     /// A sender's buffer, accepted.
     Accepted(Buffer),
-    /// A buffer that may have arrived or not: the lane is about to be lost.
+    /// A buffer that may have arrived or not: the subflow is about to be lost.
     Unsure(Buffer),
     /// A receiver's buffer, full.
     Full(Buffer),
     /// One that stayed empty.
     Empty(Buffer),
-    /// The lane is open.
+    /// The subflow is open.
     Open,
     /// It has ended. Nothing follows.
-    Over(Box<LaneResult>),
+    Over(Box<SubflowResult>),
 }
 
-/// The result of a lane.
+/// The result of a subflow.
 #[derive(Debug)]
-pub(crate) struct LaneResult {
+pub(crate) struct SubflowResult {
     /// The counts of its machine.
     pub(super) stats: Stats,
     /// Commands since it ended, so that no buffer is lost.
-    pub(super) commands_left: Receiver<LaneCommand>,
+    pub(super) commands_left: Receiver<SubflowCommand>,
 }
 
-/// The client of a lane's machine.
+/// The client of a subflow's machine.
 #[derive(Debug)]
-pub(super) struct LaneThread {
+pub(super) struct SubflowThread {
     pub(super) at: usize,
     pub(super) sends: bool,
-    pub(super) commands_left: Receiver<LaneCommand>,
-    pub(super) outbox: Sender<(usize, LaneEvent)>,
+    pub(super) commands_left: Receiver<SubflowCommand>,
+    pub(super) outbox: Sender<(usize, SubflowEvent)>,
     /// The main thread's.
     pub(super) waker: Waker,
     pub(super) shared_stats: Arc<SharedStats>,
@@ -79,14 +79,14 @@ pub(super) struct LaneThread {
 
 type Flow = ControlFlow<()>;
 
-impl LaneThread {
-    /// Runs until the lane has ended.
+impl SubflowThread {
+    /// Runs until the subflow has ended.
     pub(super) fn run(mut self, end: Endpoint, mut host: IoContext) {
         let mut connection = Dialer::of(end);
-        // An error here ends this lane, and the transfer goes on with the others.
+        // An error here ends this subflow, and the transfer goes on with the others.
         let failed = event_loop::run(&mut connection, &mut self, &mut host).is_err();
         let now = host.clock.now();
-        if failed && let Some(end) = connection.lane() {
+        if failed && let Some(end) = connection.subflow() {
             end.forget(now, LOST);
             while let Some(event) = end.poll_event() {
                 let _ = self.pass_on(now, event, end);
@@ -94,11 +94,12 @@ impl LaneThread {
         }
         let stats = connection.view().map(|end| end.stats(now)).unwrap_or_default();
         let Self { commands_left, outbox, at, waker, .. } = self;
-        let _ = outbox.send((at, LaneEvent::Over(Box::new(LaneResult { stats, commands_left }))));
+        let _ =
+            outbox.send((at, SubflowEvent::Over(Box::new(SubflowResult { stats, commands_left }))));
         waker.wake();
     }
 
-    fn say(&self, said: LaneEvent) {
+    fn say(&self, said: SubflowEvent) {
         // The main thread is gone only when the transfer is.
         let _ = self.outbox.send((self.at, said));
         self.waker.wake();
@@ -108,13 +109,15 @@ impl LaneThread {
         match event {
             Event::Wanted(number) => {
                 self.wanted.push_back(number);
-                self.say(LaneEvent::Wanted);
+                self.say(SubflowEvent::Wanted);
             }
-            Event::Released(_, buffer) if end.is_closing() => self.say(LaneEvent::Unsure(buffer)),
-            Event::Released(_, buffer) => self.say(LaneEvent::Accepted(buffer)),
-            Event::Filled(_, buffer) => self.say(LaneEvent::Full(buffer)),
-            Event::Returned(buffer) => self.say(LaneEvent::Empty(buffer)),
-            Event::Opened { .. } => self.say(LaneEvent::Open),
+            Event::Released(_, buffer) if end.is_closing() => {
+                self.say(SubflowEvent::Unsure(buffer))
+            }
+            Event::Released(_, buffer) => self.say(SubflowEvent::Accepted(buffer)),
+            Event::Filled(_, buffer) => self.say(SubflowEvent::Full(buffer)),
+            Event::Returned(buffer) => self.say(SubflowEvent::Empty(buffer)),
+            Event::Opened { .. } => self.say(SubflowEvent::Open),
             Event::Silent => self.silent = Some(now),
             Event::Answering => self.silent = None,
             Event::Closed(_) => return ControlFlow::Break(()),
@@ -124,11 +127,11 @@ impl LaneThread {
     }
 }
 
-/// How much longer than the main connection a lane may be silent.
+/// How much longer than the main connection a subflow may be silent.
 const PATIENCE: Duration = Duration::from_secs(1);
 const LOST: &str = "the lane is given up";
 
-impl Application for LaneThread {
+impl Application for SubflowThread {
     type Key = ();
     type Outcome = ();
 
@@ -139,14 +142,14 @@ impl Application for LaneThread {
     fn on_ready(&mut self, now: Instant, (): (), end: &mut Endpoint) -> Flow {
         loop {
             match self.commands_left.try_recv() {
-                Ok(LaneCommand::Buffer(buffer)) if !self.sends => end.offer(now, buffer),
-                Ok(LaneCommand::Buffer(buffer)) => match self.wanted.pop_front() {
+                Ok(SubflowCommand::Buffer(buffer)) if !self.sends => end.offer(now, buffer),
+                Ok(SubflowCommand::Buffer(buffer)) => match self.wanted.pop_front() {
                     Some(number) => end.supply(now, number, buffer, false),
-                    None => self.say(LaneEvent::Unsure(buffer)),
+                    None => self.say(SubflowEvent::Unsure(buffer)),
                 },
-                Ok(LaneCommand::Steer(steering)) => _ = end.steer(now, steering),
+                Ok(SubflowCommand::Steer(steering)) => _ = end.steer(now, steering),
                 Err(TryRecvError::Empty) => break,
-                // The transfer has ended, and so has the lane.
+                // The transfer has ended, and so has the subflow.
                 Err(TryRecvError::Disconnected) => {
                     self.over = true;
                     break;

@@ -1,5 +1,5 @@
-//! What comes from a server of files and goes to it over several lanes (`docs/protocol §4.11`).
-//! Each transfer is held to a rate at which it takes a second, so that lanes begin.
+//! What comes from a server of files and goes to it over several streams (`docs/protocol
+//! §4.11`). Each transfer is held to a rate at which it takes a second, so that streams begin.
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails the test")]
 
@@ -9,7 +9,7 @@ use std::fs;
 use std::thread;
 
 use netblt::serve::client::{Fetch, into_directory};
-use netblt::{Lanes, Options, Policy, Rate, Summary};
+use netblt::{Options, ParallelStreams, Policy, Rate, Summary};
 
 use serving::{Deaf, Host, bytes};
 
@@ -17,9 +17,9 @@ use serving::{Deaf, Host, bytes};
 const BYTES: usize = 6_000_000;
 const LARGE: usize = 70_000_000;
 
-fn options(lanes: u8, bytes: usize) -> Options {
+fn options(streams: u8, bytes: usize) -> Options {
     let mut options = serving::options();
-    options.lanes = Lanes::Most(lanes);
+    options.streams = ParallelStreams::Most(streams);
     options.policy = Policy::Fair { ceiling: Some(Rate::from_bytes_per_second(bytes as u64)) };
     if bytes < LARGE {
         options.buffer_bytes = 1 << 16;
@@ -28,18 +28,18 @@ fn options(lanes: u8, bytes: usize) -> Options {
     options
 }
 
-/// A server, and one who asks it, that take so many lanes.
+/// A server, and one who asks it, that take so many streams.
 fn host(server: u8, client: u8, bytes: usize) -> Host {
     let mut host = Host::start_with(options(server, bytes), |_| {});
     host.options = options(client, bytes);
     host
 }
 
-/// How many lanes there were; each has carried something.
-fn lanes(summary: &Summary) -> usize {
-    let counts = summary.lanes.iter();
+/// How many streams there were; each has carried something.
+fn streams(summary: &Summary) -> usize {
+    let counts = summary.streams.iter();
     let counts: Vec<u64> =
-        counts.map(|lane| lane.data_packets_sent + lane.data_packets_received).collect();
+        counts.map(|stream| stream.data_packets_sent + stream.data_packets_received).collect();
     assert!(counts.iter().all(|packets| *packets > 20), "{counts:?}");
     assert!(summary.verified);
     counts.len()
@@ -53,7 +53,7 @@ fn fetch(host: &Host, name: &str, bytes: usize, to: &std::path::Path) -> Summary
 }
 
 #[test]
-fn transfers_use_the_smaller_number_of_lanes_of_both_ends() {
+fn transfers_use_the_smaller_number_of_streams_of_both_ends() {
     let here = tempfile::tempdir().unwrap();
     fs::create_dir(here.path().join("tree")).unwrap();
     fs::write(here.path().join("tree/large"), bytes(BYTES, 1)).unwrap();
@@ -61,10 +61,10 @@ fn transfers_use_the_smaller_number_of_lanes_of_both_ends() {
     for (server, client, count) in [(3, 3, 3), (2, 4, 2), (1, 3, 0), (3, 1, 0)] {
         let host = host(server, client, BYTES);
         let put = host.put(&[&here.path().join("tree")], "tree").unwrap();
-        assert_eq!(lanes(&put), count, "put, {server} and {client}");
+        assert_eq!(streams(&put), count, "put, {server} and {client}");
         let back = tempfile::tempdir().unwrap();
         let got = fetch(&host, "tree", BYTES, back.path());
-        assert_eq!(lanes(&got), count, "get, {server} and {client}");
+        assert_eq!(streams(&got), count, "get, {server} and {client}");
         for place in [host.root("tree"), back.path().join("tree")] {
             assert!(fs::read(place.join("large")).unwrap() == bytes(BYTES, 1));
             assert!(fs::read(place.join("small")).unwrap() == bytes(99, 2));
@@ -75,7 +75,7 @@ fn transfers_use_the_smaller_number_of_lanes_of_both_ends() {
 }
 
 #[test]
-fn several_at_once_have_lanes_of_their_own() {
+fn several_at_once_have_streams_of_their_own() {
     let here = tempfile::tempdir().unwrap();
     let host = host(3, 3, BYTES);
     let names = ["a", "b", "c", "d"];
@@ -92,7 +92,7 @@ fn several_at_once_have_lanes_of_their_own() {
                         false => host.put(&[&here.join(name)], name).unwrap(),
                         true => fetch(host, name, BYTES, to),
                     };
-                    assert_eq!(lanes(&moved), 3, "{name}");
+                    assert_eq!(streams(&moved), 3, "{name}");
                 });
             }
         });
@@ -104,7 +104,7 @@ fn several_at_once_have_lanes_of_their_own() {
 }
 
 #[test]
-fn a_large_file_of_a_session_has_lanes_if_its_connection_has_room() {
+fn a_large_file_of_a_session_has_streams_if_its_connection_has_room() {
     let here = tempfile::tempdir().unwrap();
     let large = here.path().join("large");
     fs::write(&large, bytes(LARGE, 5)).unwrap();
@@ -117,11 +117,11 @@ fn a_large_file_of_a_session_has_lanes_if_its_connection_has_room() {
         // It stands when something was asked.
         assert_eq!(host.names(""), Vec::<String>::new());
         let put = host.put(&[&large], "large").unwrap();
-        assert_eq!(lanes(&put), count, "put, {sessions}");
+        assert_eq!(streams(&put), count, "put, {sessions}");
         assert!(fs::read(host.root("large")).unwrap() == bytes(LARGE, 5));
         if count > 0 {
             let back = tempfile::tempdir().unwrap();
-            assert_eq!(lanes(&fetch(&host, "large", LARGE, back.path())), count, "get");
+            assert_eq!(streams(&fetch(&host, "large", LARGE, back.path())), count, "get");
             assert!(fs::read(back.path().join("large")).unwrap() == bytes(LARGE, 5));
         }
     }

@@ -1,8 +1,8 @@
-//! A world of lanes: one transfer over several connections of its own, between hosts whose
+//! A world of subflows: one transfer over several connections of its own, between hosts whose
 //! processors take time for every packet, with other flows beside it (`docs/protocol §4.11,
 //! §6.11`).
 //!
-//! Every end of a lane is a unit: one socket, one thread, one processor. As in the program, the
+//! Every end of a subflow is a unit: one socket, one thread, one processor. As in the program, the
 //! units of a host share their client and nothing else.
 
 mod client;
@@ -19,7 +19,7 @@ use netblt_path::{LinkOptions, Path};
 use netblt_proto::api::{CloseReason, Datagram, RecvMeta};
 use netblt_proto::config::{Config, Policy, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::endpoint::lanes::{Lane, LaneTally};
+use netblt_proto::endpoint::subflows::{Subflow, SubflowTally};
 use netblt_proto::time::{Instant, earliest};
 use netblt_proto::units::Rate;
 
@@ -31,35 +31,35 @@ use crate::host::HostOptions;
 use crate::setup::Setup;
 use crate::side::Side;
 
-/// The addresses: an active end's lanes have a port each, a passive end has one.
+/// The addresses: an active end's subflows have a port each, a passive end has one.
 const ACTIVE: [u8; 4] = [10, 0, 0, 1];
 const PASSIVE: [u8; 4] = [10, 0, 0, 2];
 const PORT: u16 = 4000;
 /// The first port of the flows beside it.
 const BESIDE: u16 = 5000;
-/// The interval at which the rate law gets the counts of all lanes, and they their shares.
+/// The interval at which the rate law gets the counts of all subflows, and they their shares.
 const EXCHANGE_INTERVAL: Duration = Duration::from_micros(200);
-/// How much longer than the main connection a lane may be silent.
+/// How much longer than the main connection a subflow may be silent.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// From the loss of a lane to the next one that is opened.
+/// From the loss of a subflow to the next one that is opened.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Steps that no world needs.
 const MAX_STEPS: u64 = 200_000_000;
 
-/// The parameters of a transfer over lanes.
+/// The parameters of a transfer over subflows.
 #[derive(Clone, Debug)]
-pub struct Lanes {
+pub struct Subflows {
     /// The seed of all randomness.
     pub seed: u64,
     /// How much is sent.
     pub bytes: u64,
-    /// Over how many lanes, the main connection among them.
-    pub lanes: u8,
+    /// Over how many subflows, the main connection among them.
+    pub subflows: u8,
     /// Whether the active end sends.
     pub pushes: bool,
     /// How long a processor takes for a packet, at the sender and at the receiver.
     pub costs: [Duration; 2],
-    /// How many processors either host has; lanes share them.
+    /// How many processors either host has; subflows share them.
     pub cores: usize,
     /// A slower processor: the host (0: the sender's), the processor, and the factor.
     pub slow: Option<(usize, usize, u32)>,
@@ -75,9 +75,9 @@ pub struct Lanes {
     pub beside: Vec<Policy>,
     /// The bytes of each of these; `None`: until the transfer has ended.
     pub beside_bytes: Option<u64>,
-    /// From when on nothing of this lane (1 is the first after the main connection) passes.
+    /// From when on nothing of this subflow (1 is the first after the main connection) passes.
     pub cuts: Vec<(u8, Duration)>,
-    /// When the active end gets another address, with all its lanes.
+    /// When the active end gets another address, with all its subflows.
     pub moves: Vec<Duration>,
     /// The largest datagram of either end.
     pub datagram_bytes: u32,
@@ -89,12 +89,12 @@ pub struct Lanes {
 
 /// Its result.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct LanesOutcome {
+pub struct SubflowsOutcome {
     /// Until the sender had the verdict.
     pub took: Duration,
-    /// Data packets that the sender's ends sent on each lane that there was, the main one first.
+    /// Data packets that the sender's ends sent on each subflow that there was, the main one first.
     pub packets: Vec<u64>,
-    /// Ends of lanes that were lost.
+    /// Ends of subflows that were lost.
     pub lost: u32,
     /// Why the main connection ended before the transfer, where the path was such that it may.
     pub gave_up: Option<CloseReason>,
@@ -113,7 +113,7 @@ pub struct LanesOutcome {
 }
 
 struct World {
-    setup: Lanes,
+    setup: Subflows,
     now: Instant,
     units: Vec<Unit>,
     clients: Vec<Client>,
@@ -127,7 +127,7 @@ struct World {
     stirred: bool,
     entropy: Rng,
     losses: Losses,
-    /// No lane is opened before.
+    /// No subflow is opened before.
     next_call: Instant,
     /// The bytes that had arrived when the first flow ended.
     first_over: Option<(Duration, Vec<u64>)>,
@@ -139,21 +139,22 @@ struct World {
 /// The flows that ended before the transfer.
 #[derive(Debug, Default)]
 struct Losses {
-    lanes: u32,
+    subflows: u32,
     /// The main connection.
     main: Option<CloseReason>,
 }
 
-impl Lanes {
-    /// 30 MB over `lanes` lanes of a path of `rate` and `rtt`, with processors that take no time.
-    pub fn new(lanes: u8, rate: Rate, rtt: Duration) -> Self {
+impl Subflows {
+    /// 30 MB over `subflows` subflows of a path of `rate` and `rtt`, with processors that take no
+    /// time.
+    pub fn new(subflows: u8, rate: Rate, rtt: Duration) -> Self {
         let queue = netblt_path::QueueLimit::bdp(Some(rate), rtt);
         let link =
             LinkOptions { rate: Some(rate), delay: rtt / 2, queue, ..LinkOptions::default() };
         Self {
             seed: 1,
             bytes: 30_000_000,
-            lanes,
+            subflows,
             pushes: true,
             costs: [Duration::ZERO; 2],
             cores: 32,
@@ -173,7 +174,7 @@ impl Lanes {
     }
 
     /// Runs it; what went wrong, if anything did.
-    pub fn run(self) -> Result<LanesOutcome, String> {
+    pub fn run(self) -> Result<SubflowsOutcome, String> {
         World::new(self).run()
     }
 }
@@ -183,7 +184,7 @@ fn address(of: [u8; 4], port: u16) -> SocketAddr {
 }
 
 impl World {
-    fn new(setup: Lanes) -> Self {
+    fn new(setup: Subflows) -> Self {
         let paths = [
             Path::new(setup.there.clone(), setup.seed, "there"),
             Path::new(setup.back.clone(), setup.seed, "back"),
@@ -259,7 +260,7 @@ impl World {
         }
     }
 
-    fn run(mut self) -> Result<LanesOutcome, String> {
+    fn run(mut self) -> Result<SubflowsOutcome, String> {
         for _ in 0..MAX_STEPS {
             self.relocate();
             self.leave();
@@ -268,13 +269,13 @@ impl World {
             let count = self.units.len();
             self.turns += 1;
             for at in 0..count {
-                // Lanes that share a processor get it in turn.
+                // Subflows that share a processor get it in turn.
                 self.turn((at + self.turns) % count)?;
             }
             if let Some(reason) = self.losses.main.take() {
                 return self.give_up(reason);
             }
-            self.open_lanes();
+            self.open_subflows();
             if self.is_over() {
                 return self.conclude();
             }
@@ -322,7 +323,7 @@ impl World {
         let unit = |unit: &Unit| {
             let stats = unit.end.stats(self.now);
             let (done, out) = (stats.buffers_done, stats.outstanding);
-            format!("[{} {} done {done}, outstanding {out}]", unit.own, unit.lane)
+            format!("[{} {} done {done}, outstanding {out}]", unit.own, unit.subflow)
         };
         self.units.iter().map(unit).collect()
     }
@@ -356,7 +357,7 @@ impl World {
     }
 
     fn core(&self, unit: &Unit) -> (usize, usize) {
-        (usize::from(!unit.sends), usize::from(unit.lane) % self.setup.cores.max(1))
+        (usize::from(!unit.sends), usize::from(unit.subflow) % self.setup.cores.max(1))
     }
 
     fn free_at(&self, unit: &Unit) -> Instant {
@@ -391,10 +392,10 @@ impl World {
     }
 
     fn is_cut(&self, packet: &Packet) -> bool {
-        let lane = |port: u16| (PORT..BESIDE).contains(&port).then(|| port - PORT);
-        let lane = lane(packet.from.port()).max(lane(packet.to.port()));
+        let subflow = |port: u16| (PORT..BESIDE).contains(&port).then(|| port - PORT);
+        let subflow = subflow(packet.from.port()).max(subflow(packet.to.port()));
         let cut = |(of, at): &(u8, Duration)| {
-            Some(u16::from(*of)) == lane && self.now >= Instant::EPOCH + *at
+            Some(u16::from(*of)) == subflow && self.now >= Instant::EPOCH + *at
         };
         self.setup.cuts.iter().any(cut)
     }
@@ -404,11 +405,12 @@ impl World {
         for path in &mut self.paths {
             while let Some(delivery) = path.pop(self.now) {
                 let Packet { from, to, bytes } = delivery.payload;
-                // A lane's socket at a passive end is connected; all else is the main one's.
-                let whole = |unit: &Unit| unit.own == to && unit.peer == from && unit.lane > 0;
-                let lane = self.units.iter().position(whole);
-                let main = || self.units.iter().position(|unit| unit.own == to && unit.lane == 0);
-                if let Some(unit) = lane.or_else(main).and_then(|at| self.units.get_mut(at)) {
+                // A subflow's socket at a passive end is connected; all else is the main one's.
+                let whole = |unit: &Unit| unit.own == to && unit.peer == from && unit.subflow > 0;
+                let subflow = self.units.iter().position(whole);
+                let main =
+                    || self.units.iter().position(|unit| unit.own == to && unit.subflow == 0);
+                if let Some(unit) = subflow.or_else(main).and_then(|at| self.units.get_mut(at)) {
                     unit.arrived(Arrived { at: delivery.at, from, ecn: delivery.ecn, bytes });
                 }
             }
@@ -437,7 +439,7 @@ impl World {
         let client = unit.client;
         self.stirred = true;
         self.take_events(at, client)?;
-        if self.gives_up_lane(at) {
+        if self.gives_up_subflow(at) {
             self.take_events(at, client)?;
         }
         let Self { units, clients, .. } = self;
@@ -455,23 +457,25 @@ impl World {
         while let Some(event) = self.units[at].end.poll_event() {
             let Self { units, clients, losses, now, .. } = self;
             let Some(client) = clients.get_mut(client) else { break };
-            let before = losses.lanes;
+            let before = losses.subflows;
             client.take(*now, (units, at), event, losses)?;
-            if losses.lanes > before {
+            if losses.subflows > before {
                 self.next_call = self.now + AGAIN;
             }
         }
         Ok(())
     }
 
-    /// A lane on which nothing arrives, while the main connection is alive.
-    fn gives_up_lane(&mut self, at: usize) -> bool {
+    /// A subflow on which nothing arrives, while the main connection is alive.
+    fn gives_up_subflow(&mut self, at: usize) -> bool {
         let now = self.now;
-        let is_main = |unit: &&Unit, of: usize| unit.client == of && unit.lane == 0;
+        let is_main = |unit: &&Unit, of: usize| unit.client == of && unit.subflow == 0;
         let Some(of) = self.units.get(at).map(|unit| unit.client) else { return false };
         let main = self.units.iter().find(|unit| is_main(unit, of));
         let main_is_silent = main.is_some_and(|main| main.silent.is_some());
-        let Some(unit) = self.units.get_mut(at).filter(|unit| unit.lane > 0) else { return false };
+        let Some(unit) = self.units.get_mut(at).filter(|unit| unit.subflow > 0) else {
+            return false;
+        };
         let silent = unit.silent.is_some_and(|since| now.since(since) >= PATIENCE);
         let gives_up = silent && !main_is_silent && !unit.gone;
         if gives_up {
@@ -498,36 +502,36 @@ impl World {
         }
     }
 
-    /// The rate law of the main connection gets the counts of all lanes, and they their shares.
+    /// The rate law of the main connection gets the counts of all subflows, and they their shares.
     fn exchange(&mut self) {
         if self.now < self.exchanged + EXCHANGE_INTERVAL {
             return;
         }
         (self.exchanged, self.stirred) = (self.now, false);
-        let lanes: Vec<usize> = (0..self.units.len())
-            .filter(|at| self.units[*at].client == 0 && self.units[*at].lane > 0)
+        let subflows: Vec<usize> = (0..self.units.len())
+            .filter(|at| self.units[*at].client == 0 && self.units[*at].subflow > 0)
             .collect();
-        if lanes.is_empty() {
+        if subflows.is_empty() {
             return;
         }
         let tally = |at: &usize| {
             let unit = &self.units[*at];
             let tally = unit.end.tally(self.now).unwrap_or(unit.tally);
-            LaneTally { live: !unit.gone, ..tally }
+            SubflowTally { live: !unit.gone, ..tally }
         };
-        let tallies: Vec<LaneTally> = lanes.iter().map(tally).collect();
+        let tallies: Vec<SubflowTally> = subflows.iter().map(tally).collect();
         let Some(main) = self.units.first_mut() else { return };
         main.end.lead(self.now, &tallies);
-        let shares: Vec<_> = (0..lanes.len()).map(|at| main.end.share(at)).collect();
-        for ((at, share), tally) in lanes.into_iter().zip(shares).zip(tallies) {
+        let shares: Vec<_> = (0..subflows.len()).map(|at| main.end.share(at)).collect();
+        for ((at, share), tally) in subflows.into_iter().zip(shares).zip(tallies) {
             self.units[at].tally = tally;
             self.units[at].end.be_led(share);
         }
     }
 
-    /// The active end opens lanes, the passive one takes them.
-    fn open_lanes(&mut self) {
-        if self.setup.lanes < 2 {
+    /// The active end opens subflows, the passive one takes them.
+    fn open_subflows(&mut self) {
+        if self.setup.subflows < 2 {
             return;
         }
         for at in 0..2 {
@@ -537,18 +541,19 @@ impl World {
             };
             let (client, sends, active) = (main.client, main.sends, main.active);
             if !active && !std::mem::replace(&mut main.admits, true) {
-                main.end.admit_lanes(entropy);
+                main.end.admit_subflows(entropy);
             }
-            let calls = active && self.now >= self.next_call && main.end.lanes_may_begin(self.now);
-            let of = |unit: &&Unit| unit.client == client && unit.lane > 0 && !unit.gone;
+            let calls =
+                active && self.now >= self.next_call && main.end.subflows_may_begin(self.now);
+            let of = |unit: &&Unit| unit.client == client && unit.subflow > 0 && !unit.gone;
             let live = self.units.iter().filter(of).count();
-            let room = live + 1 < usize::from(self.setup.lanes);
+            let room = live + 1 < usize::from(self.setup.subflows);
             let main = &mut self.units[at].end;
-            let lane = match calls && room {
-                true => main.call_lane(self.now, entropy),
-                false => main.poll_lane(),
+            let subflow = match calls && room {
+                true => main.call_subflow(self.now, entropy),
+                false => main.poll_subflow(),
             };
-            let Some(Lane { number, peer, mut end }) = lane else { continue };
+            let Some(Subflow { number, peer, mut end }) = subflow else { continue };
             if !room {
                 end.forget(self.now, "there are enough lanes");
             }
@@ -562,7 +567,7 @@ impl World {
     }
 
     /// The main connection ended before the transfer.
-    fn give_up(self, reason: CloseReason) -> Result<LanesOutcome, String> {
+    fn give_up(self, reason: CloseReason) -> Result<SubflowsOutcome, String> {
         let narrow = self.paths.iter().any(|path| path.counters().lost_mtu.packets > 0);
         let host = |role| HostOptions::new(self.config(role, PORT));
         let hosts = [host(Role::Sender), host(Role::Receiver)];
@@ -573,12 +578,12 @@ impl World {
         // A path may be dead for longer than OPENs are repeated: no transfer has begun then.
         let vain = matches!(reason, CloseReason::NoAnswer { .. });
         match vain || narrow || setup.may_stand_still() {
-            true => Ok(LanesOutcome { gave_up: Some(reason), ..LanesOutcome::default() }),
+            true => Ok(SubflowsOutcome { gave_up: Some(reason), ..SubflowsOutcome::default() }),
             false => Err(format!("closed: {reason}: {}", self.states())),
         }
     }
 
-    fn conclude(mut self) -> Result<LanesOutcome, String> {
+    fn conclude(mut self) -> Result<SubflowsOutcome, String> {
         let sizes = [Some(self.setup.bytes)].into_iter();
         let sizes = sizes.chain(self.setup.beside.iter().map(|_| self.setup.beside_bytes));
         let sinks = self.clients.iter().filter_map(|client| match client {
@@ -600,10 +605,10 @@ impl World {
         let there = self.paths[0].counters();
         let (entered, dropped) = (there.entered.packets, there.lost_queue.packets);
         self.units.clear();
-        Ok(LanesOutcome {
+        Ok(SubflowsOutcome {
             took,
             packets,
-            lost: self.losses.lanes,
+            lost: self.losses.subflows,
             gave_up: None,
             again,
             arrived,

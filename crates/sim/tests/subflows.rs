@@ -1,12 +1,12 @@
-//! Transfers over several lanes (`docs/protocol §4.11, §6.11, §8.10`): as fast as their
-//! processors together, one flow to everybody else, and whole whatever becomes of a lane.
+//! Transfers over several subflows (`docs/protocol §4.11, §6.11, §8.10`): as fast as their
+//! processors together, one flow to everybody else, and whole whatever becomes of a subflow.
 
 use std::time::Duration;
 
 use netblt_path::rng::{Probability, Rng};
 use netblt_proto::config::{EmulatedProtocol, Emulation, Policy};
 use netblt_proto::units::Rate;
-use netblt_sim::lanes::{Lanes, LanesOutcome};
+use netblt_sim::subflows::{Subflows, SubflowsOutcome};
 
 const RTT: Duration = Duration::from_millis(10);
 /// What a processor takes for a packet where it is the limit: 113 Mbit/s.
@@ -16,58 +16,58 @@ fn mbit(n: u64) -> Rate {
     Rate::from_bits_per_second(n * 1_000_000)
 }
 
-fn run(setup: Lanes) -> LanesOutcome {
+fn run(setup: Subflows) -> SubflowsOutcome {
     setup.clone().run().unwrap_or_else(|error| panic!("{error}\n{setup:?}"))
 }
 
 /// 300 MB over a path of 2 Gbit/s, with processors that take their time at both ends.
-fn slow_hosts(lanes: u8) -> Lanes {
-    Lanes { costs: [COST; 2], bytes: 300_000_000, ..Lanes::new(lanes, mbit(2000), RTT) }
+fn slow_hosts(subflows: u8) -> Subflows {
+    Subflows { costs: [COST; 2], bytes: 300_000_000, ..Subflows::new(subflows, mbit(2000), RTT) }
 }
 
 #[test]
-fn four_lanes_are_as_fast_as_one_where_one_suffices() {
+fn four_subflows_are_as_fast_as_one_where_one_suffices() {
     for pushes in [true, false] {
-        let [one, four] = [1, 4].map(|lanes| {
-            let outcome = run(Lanes { pushes, ..Lanes::new(lanes, mbit(100), RTT) });
-            println!("{lanes}: {outcome:?}");
-            assert_eq!(outcome.packets.len(), lanes.into());
+        let [one, four] = [1, 4].map(|subflows| {
+            let outcome = run(Subflows { pushes, ..Subflows::new(subflows, mbit(100), RTT) });
+            println!("{subflows}: {outcome:?}");
+            assert_eq!(outcome.packets.len(), subflows.into());
             outcome
         });
         assert!(one.goodput > mbit(88), "{one:?}");
-        // What the last round trip of a transfer over lanes costs is in it.
+        // What the last round trip of a transfer over subflows costs is in it.
         assert!(four.goodput.scaled(100, 97) > one.goodput, "{four:?}");
         assert!(four.packets.iter().all(|packets| *packets > 2000), "{four:?}");
     }
 }
 
 #[test]
-fn lanes_carry_what_their_processors_can() {
-    let mut table = String::from("lanes   Mbit/s   of one   dropped\n");
+fn subflows_carry_what_their_processors_can() {
+    let mut table = String::from("subflows   Mbit/s   of one   dropped\n");
     let mut one = 0;
-    for lanes in [1, 2, 4, 8] {
-        let outcome = run(slow_hosts(lanes));
+    for subflows in [1, 2, 4, 8] {
+        let outcome = run(slow_hosts(subflows));
         let rate = outcome.goodput.bits_per_second();
-        one = if lanes == 1 { rate } else { one };
+        one = if subflows == 1 { rate } else { one };
         let (mbps, times) = (outcome.goodput.mbps(), rate as f64 / one as f64);
-        table += &format!("{lanes:5} {mbps:8.0} {times:8.2} {:9}\n", outcome.dropped);
+        table += &format!("{subflows:5} {mbps:8.0} {times:8.2} {:9}\n", outcome.dropped);
         println!("{outcome:?}");
-        assert!(times > 0.8 * f64::from(lanes), "\n{table}");
+        assert!(times > 0.8 * f64::from(subflows), "\n{table}");
     }
     println!("{table}");
 }
 
 #[test]
-fn lanes_that_share_a_processor_bring_nothing_and_cost_nothing() {
-    let one = run(Lanes { cores: 1, ..slow_hosts(1) });
-    let four = run(Lanes { cores: 1, ..slow_hosts(4) });
+fn subflows_that_share_a_processor_bring_nothing_and_cost_nothing() {
+    let one = run(Subflows { cores: 1, ..slow_hosts(1) });
+    let four = run(Subflows { cores: 1, ..slow_hosts(4) });
     println!("{one:?}\n{four:?}");
     assert!(four.goodput.scaled(100, 92) > one.goodput, "{one:?}\n{four:?}");
 }
 
 #[test]
-fn a_slow_lane_carries_less_and_does_not_delay_the_others() {
-    let outcome = run(Lanes { slow: Some((0, 1, 4)), ..slow_hosts(4) });
+fn a_slow_subflow_carries_less_and_does_not_delay_the_others() {
+    let outcome = run(Subflows { slow: Some((0, 1, 4)), ..slow_hosts(4) });
     println!("{outcome:?}");
     let all: u64 = outcome.packets.iter().sum();
     assert!(outcome.packets[1] * 8 < all, "{outcome:?}");
@@ -75,12 +75,12 @@ fn a_slow_lane_carries_less_and_does_not_delay_the_others() {
 }
 
 /// What a transfer got of 100 Mbit/s beside a CUBIC, in per cent of both.
-fn beside_cubic(lanes: u8, rtt: Duration) -> u64 {
+fn beside_cubic(subflows: u8, rtt: Duration) -> u64 {
     let cubic = Policy::Emulated(Emulation::of(EmulatedProtocol::Cubic));
     let (beside, buffers) = (vec![cubic], (1 << 16, 128));
-    let setup = Lanes::new(lanes, mbit(100), rtt);
-    let outcome = run(Lanes { bytes: 150_000_000, beside, buffers, ..setup });
-    println!("{lanes} lanes, {rtt:?}: {outcome:?}");
+    let setup = Subflows::new(subflows, mbit(100), rtt);
+    let outcome = run(Subflows { bytes: 150_000_000, beside, buffers, ..setup });
+    println!("{subflows} subflows, {rtt:?}: {outcome:?}");
     let all: u64 = outcome.arrived.iter().sum();
     outcome.arrived[0] * 100 / all
 }
@@ -88,44 +88,45 @@ fn beside_cubic(lanes: u8, rtt: Duration) -> u64 {
 /// In the mean over round trips that are much alike: nothing is by chance there, so that who loses
 /// first at one of them decides a whole transfer.
 #[test]
-fn several_lanes_take_no_more_than_one_beside_a_cubic() {
-    let mean = |lanes, trips: &[u64]| {
-        let of = trips.iter().map(|ms| beside_cubic(lanes, Duration::from_millis(*ms)));
+fn several_subflows_take_no_more_than_one_beside_a_cubic() {
+    let mean = |subflows, trips: &[u64]| {
+        let of = trips.iter().map(|ms| beside_cubic(subflows, Duration::from_millis(*ms)));
         of.sum::<u64>() / trips.len() as u64
     };
     for trips in [&[8, 10, 12][..], &[30, 34, 38, 42, 46, 50]] {
         let (one, four) = std::thread::scope(|scope| {
             let one = scope.spawn(|| mean(1, trips));
             let four = mean(4, trips);
-            (one.join().expect("the transfers over one lane"), four)
+            (one.join().expect("the transfers over one subflow"), four)
         });
-        println!("{trips:?} ms: {one} % with one lane, {four} % with four");
+        println!("{trips:?} ms: {one} % with one subflow, {four} % with four");
         assert!(four <= one + 6 && four + 10 >= one, "{trips:?} ms: {one} % and {four} %");
     }
 }
 
 #[test]
-fn the_loss_of_a_lane_costs_its_silence_and_no_byte() {
-    for (pushes, lane) in [(true, 1), (true, 3), (false, 2)] {
-        let cuts = vec![(lane, Duration::from_secs(2))];
-        let outcome = run(Lanes { pushes, cuts, ..slow_hosts(4) });
+fn the_loss_of_a_subflow_costs_its_silence_and_no_byte() {
+    for (pushes, subflow) in [(true, 1), (true, 3), (false, 2)] {
+        let cuts = vec![(subflow, Duration::from_secs(2))];
+        let outcome = run(Subflows { pushes, cuts, ..slow_hosts(4) });
         println!("{outcome:?}");
         assert!(outcome.lost >= 1, "{outcome:?}");
     }
 }
 
 #[test]
-fn all_lanes_may_be_lost_and_the_main_connection_carries_the_rest() {
-    let cuts = (1..=3).map(|lane| (lane, Duration::from_secs(1))).collect();
-    let outcome = run(Lanes { cuts, bytes: 60_000_000, ..slow_hosts(4) });
+fn all_subflows_may_be_lost_and_the_main_connection_carries_the_rest() {
+    let cuts = (1..=3).map(|subflow| (subflow, Duration::from_secs(1))).collect();
+    let outcome = run(Subflows { cuts, bytes: 60_000_000, ..slow_hosts(4) });
     println!("{outcome:?}");
     assert!(outcome.lost >= 3, "{outcome:?}");
 }
 
-/// Random worlds; `NETBLT_LANE_SEEDS` for more of them.
+/// Random worlds; `NETBLT_SUBFLOW_SEEDS` for more of them.
 #[test]
 fn all_data_arrive_once_in_every_random_world() {
-    let seeds = std::env::var("NETBLT_LANE_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(40);
+    let seeds =
+        std::env::var("NETBLT_SUBFLOW_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(40);
     let half = |odd| {
         let mine = (1..=seeds).filter(|seed| seed % 2 == odd);
         mine.map(|seed| run(draw(seed))).collect::<Vec<_>>()
@@ -134,23 +135,23 @@ fn all_data_arrive_once_in_every_random_world() {
         let odd = scope.spawn(|| half(1));
         (half(0), odd.join().expect("the other half of the worlds"))
     });
-    let (mut lost, mut again, mut lanes) = (0, 0, 0);
+    let (mut lost, mut again, mut subflows) = (0, 0, 0);
     for outcome in even.into_iter().chain(odd) {
         lost += u64::from(outcome.lost);
         again += outcome.again;
-        lanes += outcome.packets.len();
+        subflows += outcome.packets.len();
     }
-    println!("{seeds} worlds, {lanes} lanes, {lost} ends of lanes lost, {again} images came again");
-    assert!(lost > seeds / 10 && again > 0 && lanes as u64 > seeds * 2, "the dice are loaded");
+    println!("{seeds} worlds, {subflows} subflows, {lost} ends lost, {again} images came again");
+    assert!(lost > seeds / 10 && again > 0 && subflows as u64 > seeds * 2, "the dice are loaded");
 }
 
-fn draw(seed: u64) -> Lanes {
+fn draw(seed: u64) -> Subflows {
     let mut dice = Rng::named(seed, "lanes drawn");
     let mut upto = |most: u64| dice.range(0..=most);
     let rate = mbit([5, 20, 100, 400][upto(3) as usize]);
     let rtt = Duration::from_millis(1 + upto(80));
-    let lanes = 2 + upto(6) as u8;
-    let mut setup = Lanes { seed, ..Lanes::new(lanes, rate, rtt) };
+    let subflows = 2 + upto(6) as u8;
+    let mut setup = Subflows { seed, ..Subflows::new(subflows, rate, rtt) };
     setup.bytes = rate.bytes_per_second() * (1 + upto(5)) + upto(70_000);
     setup.pushes = upto(1) == 0;
     setup.cores = 1 + upto(7) as usize;
@@ -165,9 +166,9 @@ fn draw(seed: u64) -> Lanes {
         link.reorder = Probability::from_percent(upto(2) as u32);
         link.corrupt = Probability::from_percent(upto(1) as u32);
     }
-    for lane in 1..lanes {
+    for subflow in 1..subflows {
         if upto(2) == 0 {
-            setup.cuts.push((lane, Duration::from_millis(upto(6000))));
+            setup.cuts.push((subflow, Duration::from_millis(upto(6000))));
         }
     }
     setup

@@ -1,11 +1,11 @@
-//! One end of a lane: its machine, its socket, and what its thread knows.
+//! One end of a subflow: its machine, its socket, and what its thread knows.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use netblt_proto::api::Ecn;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::endpoint::lanes::LaneTally;
+use netblt_proto::endpoint::subflows::SubflowTally;
 use netblt_proto::time::Instant;
 
 /// Bytes that a socket holds.
@@ -22,7 +22,7 @@ pub(super) struct Arrived {
     pub(super) bytes: Vec<u8>,
 }
 
-/// One end of a lane.
+/// One end of a subflow.
 #[derive(Debug)]
 pub(super) struct Unit {
     pub(super) end: Endpoint,
@@ -31,7 +31,7 @@ pub(super) struct Unit {
     /// Which client it has.
     pub(super) client: usize,
     /// 0 for a main connection.
-    pub(super) lane: u8,
+    pub(super) subflow: u8,
     pub(super) sends: bool,
     pub(super) active: bool,
     pub(super) open: bool,
@@ -44,7 +44,7 @@ pub(super) struct Unit {
     /// Empty buffers in a receiving machine.
     pub(super) outstanding: u32,
     /// Its last counts.
-    pub(super) tally: LaneTally,
+    pub(super) tally: SubflowTally,
     inbox: VecDeque<Arrived>,
     inbox_bytes: usize,
 }
@@ -54,14 +54,14 @@ impl Unit {
         end: Endpoint,
         own: SocketAddr,
         peer: SocketAddr,
-        (client, lane, sends, active): (usize, u8, bool, bool),
+        (client, subflow, sends, active): (usize, u8, bool, bool),
     ) -> Self {
         Self {
             end,
             own,
             peer,
             client,
-            lane,
+            subflow,
             sends,
             active,
             open: false,
@@ -70,7 +70,7 @@ impl Unit {
             silent: None,
             costs_nothing: false,
             outstanding: 0,
-            tally: LaneTally::default(),
+            tally: SubflowTally::default(),
             inbox: VecDeque::new(),
             inbox_bytes: 0,
         }
