@@ -16,6 +16,7 @@ mod control;
 mod cp;
 mod exit;
 mod hardening;
+mod help;
 mod hints;
 mod json;
 mod permute;
@@ -32,7 +33,7 @@ use std::env;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser};
+use clap::{FromArgMatches as _, Parser};
 
 use crate::commands::Command;
 use crate::exit::{Code, Failure};
@@ -59,12 +60,12 @@ pub(crate) struct Cli {
 pub fn main() -> ExitCode {
     allocator::give_back();
     signals::survive_large_files();
-    let words = permute::options_first(env::args_os().collect(), &Cli::command());
-    match Cli::try_parse_from(words) {
+    let words = permute::options_first(env::args_os().collect(), &help::command());
+    match parse(words) {
         Ok(cli) => stdout::end(commands::run(cli.command)),
         Err(mut error) => {
             let args: Vec<_> = env::args_os().collect();
-            suggest::nearest(&mut error, &mut Cli::command(), &args);
+            suggest::nearest(&mut error, &mut help::command(), &args);
             if error.use_stderr() && asks_for_json(&args) {
                 let message = without_usage(&error.render().to_string());
                 json::mistake(&message, data_on_stdout(&args));
@@ -82,6 +83,12 @@ pub fn main() -> ExitCode {
             stdout::end(code.into())
         }
     }
+}
+
+/// The command line.
+fn parse(words: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let matches = help::command().try_get_matches_from(words)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut help::command()))
 }
 
 /// Whether a command line that makes no sense asks for JSON all the same.
@@ -106,6 +113,8 @@ fn without_usage(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     /// Every command, and the words that lead to it.

@@ -15,6 +15,9 @@ fn secret(ticket: &str) -> &str {
     &ticket["netblt1:".len()..ticket.find('@').expect("a ticket")]
 }
 
+/// Lines of a screen: `-h` shows no more, and `--help` shows all options.
+const SCREEN: usize = 40;
+
 #[test]
 fn help_reads_well() {
     let env = Env::new();
@@ -24,6 +27,8 @@ fn help_reads_well() {
             let help = env.run(&args).exits(0).text();
             let trimmed: Vec<&str> = help.lines().map(str::trim_end).collect();
             assert!(trimmed.iter().all(|line| line.chars().count() <= 100), "{help}");
+            let lines = trimmed.len();
+            assert!(option == "--help" || lines <= SCREEN, "{name} {option}: {lines} lines");
             let length = if option == "-h" { "short" } else { "long" };
             let name = if name.is_empty() { "netblt".to_owned() } else { name.replace(' ', "-") };
             insta::assert_snapshot!(format!("{name}-{length}"), trimmed.join("\n"));

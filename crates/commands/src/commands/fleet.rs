@@ -21,7 +21,7 @@ use crate::server_client::address::ServerPath;
 use crate::server_client::client::Credentials;
 use crate::{hardening, signals};
 
-/// Move a tree too large for one pair of machines: cut it into chunks that any engine runs
+/// Move a tree too large for one pair of machines, in chunks
 ///
 /// `plan` cuts the tree, `submit` has tasks started by this machine, Slurm or Dask, each of which
 /// runs `run-chunk` and puts its chunk on one of a pool of servers (netblt serve); `status`,

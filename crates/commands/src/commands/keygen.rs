@@ -11,7 +11,7 @@ use crate::exit::{Code, Failure};
 use crate::reporter;
 use crate::stdout::{self, say};
 
-/// Make a key of one's own, by which a server knows you or you know a server
+/// Make a key for a user or a server
 ///
 /// FILE is for you alone; FILE.pub, which is printed with its fingerprint, is for others: as a line
 /// of a server's list of authorised keys, or for clients to compare. Nothing is overwritten.

@@ -21,7 +21,7 @@ use crate::reporter;
 use crate::stdout;
 use plot::Picture;
 
-/// Draw the output of a run, or run the tests of RFC 1030, of ORNL or of several tools again
+/// Draw the output of a run, or repeat the tests of RFC 1030, ORNL or several tools
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(subcommand)]
