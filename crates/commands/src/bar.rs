@@ -153,7 +153,7 @@ fn has_utf8<'a>(mut locale: impl Iterator<Item = &'a str>) -> bool {
 
 /// The parts of a line, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum BarPart {
     Percent,
     Files,
     Name,
@@ -166,20 +166,20 @@ enum Part {
 
 /// The parts that are left out first where there is no room for all. The bar shrinks after the
 /// second and goes after the fourth. The last part stays.
-const GIVE_WAY: [Part; 8] = [
-    Part::RoundTrip,
-    Part::Lost,
-    Part::Name,
-    Part::Bytes,
-    Part::Files,
-    Part::Percent,
-    Part::Rate,
-    Part::Left,
+const GIVE_WAY: [BarPart; 8] = [
+    BarPart::RoundTrip,
+    BarPart::Lost,
+    BarPart::Name,
+    BarPart::Bytes,
+    BarPart::Files,
+    BarPart::Percent,
+    BarPart::Rate,
+    BarPart::Left,
 ];
 
 /// How far it is, in parts.
 struct ProgressLine {
-    parts: Vec<(Part, String)>,
+    parts: Vec<(BarPart, String)>,
     /// There is a bar before them, and not only a sign that something moves.
     known: bool,
 }
@@ -189,26 +189,26 @@ impl ProgressLine {
         let mut parts = Vec::new();
         if let Some(total) = progress.total.filter(|total| *total > 0) {
             let percent = progress.bytes as f64 * 100.0 / total as f64;
-            parts.push((Part::Percent, format!("{:.0} %", percent.min(100.0).floor())));
+            parts.push((BarPart::Percent, format!("{:.0} %", percent.min(100.0).floor())));
         }
         let file = units::show_count(progress.file);
         match progress.files {
             // A single file needs no name.
             Some(0 | 1) => {}
             Some(files) => {
-                parts.push((Part::Files, format!("{file} of {}", units::show_count(files))));
+                parts.push((BarPart::Files, format!("{file} of {}", units::show_count(files))));
             }
-            None if progress.file > 0 => parts.push((Part::Files, format!("file {file}"))),
+            None if progress.file > 0 => parts.push((BarPart::Files, format!("file {file}"))),
             None => {}
         }
         if !progress.name.is_empty() {
-            parts.push((Part::Name, printable_bytes(&progress.name)));
+            parts.push((BarPart::Name, printable_bytes(&progress.name)));
         }
-        parts.push((Part::Bytes, bytes_of(progress.bytes, progress.total)));
+        parts.push((BarPart::Bytes, bytes_of(progress.bytes, progress.total)));
         if progress.paused {
-            parts.push((Part::Left, "paused".to_owned()));
+            parts.push((BarPart::Left, "paused".to_owned()));
         } else if silent {
-            parts.push((Part::Left, "no answer; waiting".to_owned()));
+            parts.push((BarPart::Left, "no answer; waiting".to_owned()));
         } else {
             parts.extend(speed(progress, bits_per_second));
         }
@@ -241,7 +241,7 @@ impl ProgressLine {
         }
         let room = columns.saturating_sub(self.columns(bar));
         for (part, text) in &mut self.parts {
-            if *part == Part::Name {
+            if *part == BarPart::Name {
                 *text = shortened(text, SHORTEST_NAME.min(wide(text)) + room);
             }
         }
@@ -250,8 +250,8 @@ impl ProgressLine {
 
     /// The columns of the rest beside a bar of so many, with names as short as possible.
     fn columns(&self, bar: usize) -> usize {
-        let text = |(part, text): &(Part, String)| match part {
-            Part::Name => wide(text).min(SHORTEST_NAME) + 2,
+        let text = |(part, text): &(BarPart, String)| match part {
+            BarPart::Name => wide(text).min(SHORTEST_NAME) + 2,
             _ => wide(text) + 2,
         };
         let texts: usize = self.parts.iter().map(text).sum();
@@ -296,25 +296,25 @@ fn bytes_of(bytes: u64, total: Option<u64>) -> String {
     }
 }
 
-fn speed(progress: &Progress, bits_per_second: f64) -> Vec<(Part, String)> {
-    let mut parts = vec![(Part::Rate, units::show_rate(bits_per_second))];
+fn speed(progress: &Progress, bits_per_second: f64) -> Vec<(BarPart, String)> {
+    let mut parts = vec![(BarPart::Rate, units::show_rate(bits_per_second))];
     if let Some(left) = time_left(progress, bits_per_second) {
         let text = match left.as_secs() {
             // Tenths would only flicker.
             seconds @ 0..60 => format!("{seconds} s left"),
             _ => format!("{} left", units::show_duration(left)),
         };
-        parts.push((Part::Left, text));
+        parts.push((BarPart::Left, text));
     }
     let stats = &progress.stats;
     let packets = stats.data_packets_sent.max(stats.data_packets_received);
     // This program does not see the packets between two others.
     if packets > 0 {
         let lost = units::show_share(stats.data_packets_lost, packets);
-        parts.push((Part::Lost, format!("lost {lost}")));
+        parts.push((BarPart::Lost, format!("lost {lost}")));
     }
     if let Some(rtt) = stats.rtt {
-        parts.push((Part::RoundTrip, format!("RTT {}", units::show_duration(rtt))));
+        parts.push((BarPart::RoundTrip, format!("RTT {}", units::show_duration(rtt))));
     }
     parts
 }

@@ -81,14 +81,14 @@ pub(crate) struct Reporter {
     /// By which others of this user's programs change the transfer.
     control: Option<Server>,
     /// The sums of finished files.
-    sums: Arc<Mutex<Sums>>,
+    sums: Arc<Mutex<DigestCount>>,
     /// A file beside the transfer was not written, or not all of it.
     unwritten: bool,
 }
 
 /// How many files are through, and the BLAKE3 of the first.
 #[derive(Debug, Default)]
-struct Sums {
+struct DigestCount {
     files: u64,
     first: [u8; 32],
 }
@@ -156,7 +156,7 @@ impl Reporter {
 
     /// Forgets the files that were reported: they will be reported again.
     fn forget_files(&self) {
-        *self.sums.lock().unwrap_or_else(PoisonError::into_inner) = Sums::default();
+        *self.sums.lock().unwrap_or_else(PoisonError::into_inner) = DigestCount::default();
     }
 
     /// Others may look at the transfer, and change it, as long as this lives.

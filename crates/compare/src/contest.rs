@@ -192,7 +192,7 @@ fn on_path(
                 Abort::Stopped => Failure::Stopped,
                 Abort::Network(why) => Failure::Start(format!("no network: {why}")),
             })?;
-            progress(&described_run(&path, rival, &run, (round + 1, options.runs)));
+            progress(&described_run(&path, rival, &run, round + 1, options.runs));
             runs.push(run);
         }
     }
@@ -200,7 +200,7 @@ fn on_path(
     Ok(Table { path, bytes, rows, missing })
 }
 
-fn described_run(path: &Scenario, rival: &Rival, run: &Run, (round, rounds): (u32, u32)) -> String {
+fn described_run(path: &Scenario, rival: &Rival, run: &Run, round: u32, rounds: u32) -> String {
     let came = match &run.problem {
         Some(problem) => problem.clone(),
         None => {

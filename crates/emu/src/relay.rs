@@ -33,7 +33,7 @@ use serde::Serialize;
 use crate::capture::{Capture, End, Way};
 use clients::{ClientId, Clients};
 use outgoing::{Batch, Pool};
-use socket::{Inbox, Socket};
+use socket::{ReceiveBatch, Socket};
 use wait::Waiter;
 
 /// More clients than this at a time are refused: each costs a socket.
@@ -130,7 +130,7 @@ pub struct Relay {
     down: Path<Parcel>,
     /// The paths' beginning of time: the first datagram, so that schedules count from there.
     epoch: Option<Instant>,
-    inbox: Inbox,
+    inbox: ReceiveBatch,
     pool: Pool,
     batch: Batch,
     report: RelayReport,
@@ -165,7 +165,7 @@ impl Relay {
             up: Path::new(up, seed, "path/up"),
             down: Path::new(down, seed, "path/down"),
             epoch: None,
-            inbox: Inbox::new(),
+            inbox: ReceiveBatch::new(),
             pool: Pool::default(),
             batch: Batch::default(),
             report: RelayReport::default(),
@@ -251,7 +251,7 @@ impl Relay {
                 if let (Some(capture), Some(found)) =
                     (&self.capture, self.clients.find(client, now))
                 {
-                    record(capture, Way::In, upward, (found.address(), self.target), &bytes);
+                    record(capture, Way::In, upward, found.address(), self.target, &bytes);
                 }
                 if !self.batch.takes(client, ecn, bytes.len()) {
                     self.send_batch(now, upward);
@@ -365,7 +365,7 @@ impl Relay {
     fn capture_batch(&self, upward: bool, client: SocketAddr, meta: &RecvMeta, batch: &[u8]) {
         let Some(capture) = &self.capture else { return };
         for datagram in batch.chunks(meta.stride.max(1)) {
-            record(capture, Way::Out, upward, (client, self.target), datagram);
+            record(capture, Way::Out, upward, client, self.target, datagram);
         }
     }
 }
@@ -375,7 +375,8 @@ fn record(
     capture: &Capture,
     way: Way,
     upward: bool,
-    (client, target): (SocketAddr, SocketAddr),
+    client: SocketAddr,
+    target: SocketAddr,
     datagram: &[u8],
 ) {
     let end = if upward == (way == Way::Out) { End::A } else { End::B };

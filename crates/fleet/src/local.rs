@@ -35,7 +35,7 @@ struct Waiting {
 
 /// The meaning of a task's exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum TaskEnd {
     Done,
     Again,
     Never,
@@ -79,8 +79,8 @@ pub fn run_all(
             match child.try_wait().map_err(at(program, "cannot be waited for"))? {
                 None => still.push((task, child)),
                 Some(status) => match verdict(status) {
-                    Verdict::Done => {}
-                    Verdict::Again if task.again < requeues && !stopping => {
+                    TaskEnd::Done => {}
+                    TaskEnd::Again if task.again < requeues && !stopping => {
                         log(&format!("chunk {chunk}: {status}; it is started again"));
                         let pause = PAUSE.saturating_mul(1 << task.again.min(10)).min(PAUSE_MOST);
                         task.again += 1;
@@ -98,11 +98,11 @@ pub fn run_all(
 }
 
 /// A task is retried, also after any signal, unless it reports an invalid request.
-fn verdict(status: ExitStatus) -> Verdict {
+fn verdict(status: ExitStatus) -> TaskEnd {
     match status.code() {
-        Some(0) => Verdict::Done,
-        None | Some(TEMPFAIL) | Some(128..) => Verdict::Again,
-        Some(_) => Verdict::Never,
+        Some(0) => TaskEnd::Done,
+        None | Some(TEMPFAIL) | Some(128..) => TaskEnd::Again,
+        Some(_) => TaskEnd::Never,
     }
 }
 
@@ -134,12 +134,12 @@ mod tests {
     #[test]
     fn a_task_is_retried_unless_it_reports_an_invalid_request() {
         let exited = |code: i32| verdict(ExitStatus::from_raw(code << 8));
-        assert_eq!(exited(0), Verdict::Done);
-        assert_eq!(exited(75), Verdict::Again);
+        assert_eq!(exited(0), TaskEnd::Done);
+        assert_eq!(exited(75), TaskEnd::Again);
         // A shell's words for a receiver that was killed.
-        assert_eq!(exited(137), Verdict::Again);
-        assert_eq!(verdict(ExitStatus::from_raw(9)), Verdict::Again);
-        assert_eq!(exited(11), Verdict::Never);
-        assert_eq!(exited(20), Verdict::Never);
+        assert_eq!(exited(137), TaskEnd::Again);
+        assert_eq!(verdict(ExitStatus::from_raw(9)), TaskEnd::Again);
+        assert_eq!(exited(11), TaskEnd::Never);
+        assert_eq!(exited(20), TaskEnd::Never);
     }
 }

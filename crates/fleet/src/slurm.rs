@@ -48,7 +48,7 @@ pub fn submit(
     let output = output(&run.place)?;
     for array in arrays(&undone(run)?, pairs) {
         let path = run.place.join(format!("slurm-{}.sh", array.first));
-        publish(&path, &script(run, program, (array.first, requeues)))?;
+        publish(&path, &script(run, program, array.first, requeues))?;
         let mut command = Command::new("sbatch");
         command.arg("--parsable");
         command.arg(format!("--array={}%{}", array.tasks, array.at_once));
@@ -145,7 +145,7 @@ fn output(place: &Path) -> Result<OsString, Error> {
     Ok(OsString::from_vec(option))
 }
 
-fn script(run: &Run, program: &Path, (first, requeues): (u64, u32)) -> Vec<u8> {
+fn script(run: &Run, program: &Path, first: u64, requeues: u32) -> Vec<u8> {
     let head = format!(
         "#!/bin/bash\n\
          # Written by netblt fleet submit: chunk {first} and those behind it, a task each.\n\

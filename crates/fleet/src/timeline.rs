@@ -85,7 +85,7 @@ pub fn timeline(run: &Run) -> Result<Vec<Span>, Error> {
                 None => run::read::<Running>(&run.record(RUNNING, chunk)).ok().flatten(),
             };
             let last = last.filter(|last| last.attempt == *task);
-            of_claim((chunk, *task), text, (last.as_ref(), next), &mut spans);
+            of_claim(chunk, *task, text, last.as_ref(), next, &mut spans);
         }
     }
     spans.sort_by(|a, b| a.began.total_cmp(&b.began));
@@ -108,9 +108,11 @@ fn of_done(done: Done) -> Span {
 
 /// `last`: the last record of a task that did not end by itself; `next`: the claim after it.
 fn of_claim(
-    (chunk, task): (u64, u64),
+    chunk: u64,
+    task: u64,
     text: &Text,
-    (last, next): (Option<&Running>, Option<&Text>),
+    last: Option<&Running>,
+    next: Option<&Text>,
     spans: &mut Vec<Span>,
 ) {
     for attempt in &text.tries {

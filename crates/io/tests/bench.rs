@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use netblt::bench::{self, Load, Outcome, ServerObserver, Service};
+use netblt::bench::{self, BenchObserver, BenchService, Load, Outcome};
 use netblt::{Cancel, Error, Observer, Options, Progress, Rendezvous, Ticket, Warning};
 use netblt_proto::config::{FixedRate, Policy, Role, Wire};
 use netblt_proto::units::Rate;
@@ -27,7 +27,7 @@ struct Ear {
     results: Sender<Result<Outcome, Error>>,
 }
 
-impl ServerObserver for Ear {
+impl BenchObserver for Ear {
     fn listening(&mut self, ticket: &Ticket) -> std::io::Result<()> {
         self.tickets.send(ticket.clone()).expect("the test waits");
         Ok(())
@@ -74,7 +74,7 @@ fn with_server_of(
     let server = std::thread::spawn({
         let cancel = cancel.clone();
         move || {
-            let service = Service { private: false, once };
+            let service = BenchService { private: false, once };
             let mut ear = Ear { tickets, results };
             bench::serve(service, &options, &mut ear, &cancel)
         }

@@ -138,8 +138,7 @@ fn a_client_is_not_starved_by_one_that_asks_again_and_again() {
     fs::write(host.root("small"), bytes(1 << 20, 1)).unwrap();
     fs::write(host.root("large"), bytes(64 << 20, 2)).unwrap();
     let (over, one, two) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-    let fetch =
-        |client: &Host, name: &str, count: &AtomicU64| counted(client, name, (count, &over));
+    let fetch = |client: &Host, name: &str, count: &AtomicU64| counted(client, name, count, &over);
     thread::scope(|scope| {
         let first = as_key(&host, 1);
         for _ in 0..4 {
@@ -166,7 +165,7 @@ fn a_client_is_not_starved_by_one_that_asks_again_and_again() {
 }
 
 /// Fetches a file. What is over by then ends as an error.
-fn counted(client: &Host, name: &str, (count, over): (&AtomicU64, &AtomicBool)) {
+fn counted(client: &Host, name: &str, count: &AtomicU64, over: &AtomicBool) {
     let path = name.as_bytes().to_vec();
     let fetch = Fetch { path, name: name.into(), trees: false, bytes: None, data: None };
     let (mut read, write) = std::io::pipe().unwrap();

@@ -328,7 +328,7 @@ impl<T: Payload> Path<T> {
     /// What PIE or RED do with a packet that joins now.
     fn early_verdict(&mut self, ecn: Option<Ecn>) -> Verdict {
         let Some(early) = self.options.early_drop else { return Verdict::Passes };
-        let waiting = early::Waiting {
+        let waiting = early::QueueState {
             bytes: self.counters.queue_bytes,
             delay: self.queue_time(),
             rate: self.options.rate,

@@ -36,7 +36,7 @@ impl BufferAutotuner {
 
     /// How many buffers the path can use, as far as is known. `moved` bytes were delivered by now,
     /// and the smallest round trip is `rtt`. The answer never falls.
-    pub fn buffers(&mut self, now: Instant, (moved, rtt): (u64, Option<Duration>)) -> u32 {
+    pub fn buffers(&mut self, now: Instant, moved: u64, rtt: Option<Duration>) -> u32 {
         if let Some(rtt) = rtt {
             self.measure(now, moved, rtt);
         }
@@ -75,33 +75,33 @@ mod tests {
     fn buffers_are_twice_the_bandwidth_delay_product_and_some() {
         let rtt = Some(Duration::from_millis(100));
         let mut tuner = BufferAutotuner::new(1 << 20);
-        assert_eq!(tuner.buffers(at(0), (0, rtt)), 0, "nothing is known");
-        assert_eq!(tuner.buffers(at(99_999), (50 << 20, rtt)), 0, "no round trip yet");
-        assert_eq!(tuner.buffers(at(100_000), (50 << 20, rtt)), 132);
-        assert_eq!(tuner.buffers(at(300_000), (250 << 20, rtt)), 182, "100 MiB, and 50 before");
-        assert_eq!(tuner.buffers(at(500_000), (450 << 20, rtt)), 232, "twice as long: half of it");
-        assert_eq!(tuner.buffers(at(1_100_000), (451 << 20, rtt)), 232, "it never becomes less");
+        assert_eq!(tuner.buffers(at(0), 0, rtt), 0, "nothing is known");
+        assert_eq!(tuner.buffers(at(99_999), 50 << 20, rtt), 0, "no round trip yet");
+        assert_eq!(tuner.buffers(at(100_000), 50 << 20, rtt), 132);
+        assert_eq!(tuner.buffers(at(300_000), 250 << 20, rtt), 182, "100 MiB, and 50 before");
+        assert_eq!(tuner.buffers(at(500_000), 450 << 20, rtt), 232, "twice as long: half of it");
+        assert_eq!(tuner.buffers(at(1_100_000), 451 << 20, rtt), 232, "it never becomes less");
     }
 
     #[test]
     fn a_late_report_does_not_raise_the_number_of_buffers() {
         let rtt = Some(Duration::from_millis(100));
         let mut tuner = BufferAutotuner::new(1 << 20);
-        tuner.buffers(at(0), (0, rtt));
-        tuner.buffers(at(100_000), (50 << 20, rtt));
-        assert_eq!(tuner.buffers(at(200_000), (80 << 20, rtt)), 132, "20 MiB are reported later");
-        assert_eq!(tuner.buffers(at(300_000), (150 << 20, rtt)), 132, "70 MiB, and 30 before");
+        tuner.buffers(at(0), 0, rtt);
+        tuner.buffers(at(100_000), 50 << 20, rtt);
+        assert_eq!(tuner.buffers(at(200_000), 80 << 20, rtt), 132, "20 MiB are reported later");
+        assert_eq!(tuner.buffers(at(300_000), 150 << 20, rtt), 132, "70 MiB, and 30 before");
     }
 
     #[test]
     fn extreme_values_do_not_overflow() {
         let mut tuner = BufferAutotuner::new(0);
-        assert_eq!(tuner.buffers(at(0), (0, None)), 0);
-        assert_eq!(tuner.buffers(at(5), (9, Some(Duration::ZERO))), 0);
-        assert_eq!(tuner.buffers(at(5), (9, Some(Duration::ZERO))), 0);
-        assert_eq!(tuner.buffers(at(6), (u64::MAX, Some(Duration::MAX))), 0);
+        assert_eq!(tuner.buffers(at(0), 0, None), 0);
+        assert_eq!(tuner.buffers(at(5), 9, Some(Duration::ZERO)), 0);
+        assert_eq!(tuner.buffers(at(5), 9, Some(Duration::ZERO)), 0);
+        assert_eq!(tuner.buffers(at(6), u64::MAX, Some(Duration::MAX)), 0);
         let nano = Some(Duration::from_nanos(1));
-        assert_eq!(tuner.buffers(at(7), (u64::MAX, nano)), u32::MAX);
-        assert_eq!(tuner.buffers(at(8), (0, nano)), u32::MAX, "it went back");
+        assert_eq!(tuner.buffers(at(7), u64::MAX, nano), u32::MAX);
+        assert_eq!(tuner.buffers(at(8), 0, nano), u32::MAX, "it went back");
     }
 }

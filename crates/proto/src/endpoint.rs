@@ -297,7 +297,7 @@ impl Endpoint {
                     own_id: connection.own_id(),
                     half_open: connection.is_half_open(),
                 });
-                let action = passive.handle_datagram(at, route, bytes, (config, &words), standing);
+                let action = passive.handle_datagram(at, route, bytes, config, &words, standing);
                 return self.handle_responder_action(now, route, action, meta);
             }
         }
@@ -380,7 +380,7 @@ impl Endpoint {
         let mut connection =
             Connection::new(now, addresses, negotiated.profile, codec, machine, deaths);
         connection.trace().switch(self.trace.is_on());
-        self.let_begin(&mut connection, opened.root, (&parameters, table_bytes), rtt);
+        self.let_begin(&mut connection, opened.root, &parameters, table_bytes, rtt);
         if let Some(echo) = opened.echo {
             connection.echo(now, echo);
         }

@@ -51,7 +51,7 @@ impl PassiveListener {
         // open.
         let none: EarlyControl<'_> = &|_, _| None;
         let at = HandledAt { now, host_stall: meta.host_stall() };
-        match self.passive.handle_datagram(at, route, bytes, (&self.config, none), None) {
+        match self.passive.handle_datagram(at, route, bytes, &self.config, none, None) {
             ResponderAction::Nothing
             | ResponderAction::Validated(_)
             | ResponderAction::Reopened(_) => None,

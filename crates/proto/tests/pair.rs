@@ -63,15 +63,15 @@ fn config(wire: Wire, role: Role) -> Config {
 
 impl Pair {
     fn new(wire: Wire, sender_is_active: bool, bytes: usize, lose: u64) -> Self {
-        Self::with(wire, (sender_is_active, false), bytes, lose)
+        Self::with(wire, sender_is_active, false, bytes, lose)
     }
 
     /// A pair that keeps traces.
     fn traced(wire: Wire, bytes: usize, lose: u64) -> Self {
-        Self::with(wire, (true, true), bytes, lose)
+        Self::with(wire, true, true, bytes, lose)
     }
 
-    fn with(wire: Wire, (sender_is_active, trace): (bool, bool), bytes: usize, lose: u64) -> Self {
+    fn with(wire: Wire, sender_is_active: bool, trace: bool, bytes: usize, lose: u64) -> Self {
         let config = |role| Config { trace, ..config(wire, role) };
         let ends = (config(Role::Sender), config(Role::Receiver));
         Self::of(ends, sender_is_active, bytes, lose)

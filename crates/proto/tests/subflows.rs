@@ -86,11 +86,7 @@ fn called(active: &mut Endpoint, seed: u8) -> (Subflow, Vec<u8>) {
 }
 
 /// The subflow that has knocked, once its address has answered.
-fn proven(
-    now: Instant,
-    (subflow, at): (&mut Subflow, SocketAddr),
-    passive: &mut Endpoint,
-) -> Subflow {
+fn proven(now: Instant, subflow: &mut Subflow, at: SocketAddr, passive: &mut Endpoint) -> Subflow {
     assert!(passive.poll_subflow().is_none(), "no address has answered");
     talk(now, [(&mut subflow.end, at), (&mut *passive, address(2, 4000))]);
     passive.poll_subflow().expect("it has answered")
@@ -102,7 +98,7 @@ fn a_subflow_opens_with_one_packet_and_talks_when_its_address_has_answered() {
     let (mut subflow, first) = called(&mut active, 4);
     assert_eq!((subflow.number, subflow.peer.peer), (1, address(2, 4000)));
     deliver(&mut passive, ms(510), address(1, 5001), &first);
-    let mut other = proven(ms(515), (&mut subflow, address(1, 5001)), &mut passive);
+    let mut other = proven(ms(515), &mut subflow, address(1, 5001), &mut passive);
     assert_eq!((other.number, other.peer.peer), (1, address(1, 5001)));
     assert!(passive.poll_subflow().is_none());
     talk(ms(520), [(&mut subflow.end, address(1, 5001)), (&mut other.end, address(2, 4000))]);
@@ -196,7 +192,7 @@ fn a_forged_subflow_opening_uses_no_number() {
         assert!(passive.poll_subflow().is_none(), "byte {at}");
     }
     deliver(&mut passive, ms(520), address(1, 5001), &first);
-    proven(ms(525), (&mut subflow, address(1, 5001)), &mut passive);
+    proven(ms(525), &mut subflow, address(1, 5001), &mut passive);
 }
 
 #[test]
@@ -236,7 +232,7 @@ fn a_subflow_that_is_forgotten_says_quit_once_and_gives_its_buffers_back() {
     let (mut active, mut passive) = admitting();
     let (mut subflow, first) = called(&mut active, 4);
     deliver(&mut passive, ms(510), address(1, 5001), &first);
-    let mut other = proven(ms(515), (&mut subflow, address(1, 5001)), &mut passive);
+    let mut other = proven(ms(515), &mut subflow, address(1, 5001), &mut passive);
     talk(ms(520), [(&mut subflow.end, address(1, 5001)), (&mut other.end, address(2, 4000))]);
     let image = 1 << 20 | 8192;
     other.end.offer(ms(530), netblt_proto::buffer::Buffer::new(image));
@@ -254,7 +250,7 @@ fn a_refused_subflow_closes_at_once() {
     let (mut active, mut passive) = admitting();
     let (mut subflow, first) = called(&mut active, 4);
     deliver(&mut passive, ms(510), address(1, 5001), &first);
-    let refused = proven(ms(515), (&mut subflow, address(1, 5001)), &mut passive);
+    let refused = proven(ms(515), &mut subflow, address(1, 5001), &mut passive);
     passive.refuse_subflow(ms(515), refused, "there are enough lanes");
     assert!(!subflow.end.is_closing());
     talk(ms(520), [(&mut subflow.end, address(1, 5001)), (&mut passive, address(2, 4000))]);

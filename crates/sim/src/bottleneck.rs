@@ -25,7 +25,7 @@ use netblt_path::LinkOptions;
 use netblt_proto::config::{EmulatedProtocol, Emulation, Policy};
 use netblt_proto::units::Rate;
 
-pub use books::{FlowBooks, Outcome, jain};
+pub use books::{FlowBooks, SceneOutcome, jain};
 pub(crate) use neighbours::{Foreign, Neighbours};
 pub use network::run;
 pub use tcp::{Supply, TcpLaw};

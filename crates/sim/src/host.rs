@@ -461,7 +461,8 @@ impl Host {
     /// Makes more buffers, if the path has use of them.
     fn grow(&mut self, now: Instant) {
         let Some(endpoint) = self.endpoint.as_ref().filter(|_| !self.complete) else { return };
-        let wanted = self.need.buffers(now, endpoint.moved()).min(self.options.most);
+        let (moved, rtt) = endpoint.moved();
+        let wanted = self.need.buffers(now, moved, rtt).min(self.options.most);
         let more = (wanted as usize).saturating_sub(self.stock.count());
         let made: Vec<Buffer> = (0..more).map(|_| self.stock.make()).collect();
         self.report.most_buffers = self.report.most_buffers.max(self.stock.count());

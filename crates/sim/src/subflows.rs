@@ -23,8 +23,8 @@ use netblt_proto::endpoint::subflows::{Subflow, SubflowTally};
 use netblt_proto::time::{Instant, earliest};
 use netblt_proto::units::Rate;
 
-use client::{Client, Sink, Source};
-use packet::{Leaves, Packet};
+use client::{ImageSink, ImageSource, SubflowClient};
+use packet::{Leaves, SubflowPacket};
 use unit::{Arrived, Unit};
 
 use crate::host::HostOptions;
@@ -112,12 +112,12 @@ pub struct SubflowsOutcome {
     pub goodput: Rate,
 }
 
-struct World {
+struct SubflowWorld {
     setup: Subflows,
     now: Instant,
     units: Vec<Unit>,
-    clients: Vec<Client>,
-    paths: [Path<Packet>; 2],
+    clients: Vec<SubflowClient>,
+    paths: [Path<SubflowPacket>; 2],
     leaving: BinaryHeap<Reverse<Leaves>>,
     left: u64,
     /// When each processor is free again, by host and number.
@@ -175,7 +175,7 @@ impl Subflows {
 
     /// Runs it; what went wrong, if anything did.
     pub fn run(self) -> Result<SubflowsOutcome, String> {
-        World::new(self).run()
+        SubflowWorld::new(self).run()
     }
 }
 
@@ -183,7 +183,7 @@ fn address(of: [u8; 4], port: u16) -> SocketAddr {
     (of, port).into()
 }
 
-impl World {
+impl SubflowWorld {
     fn new(setup: Subflows) -> Self {
         let paths = [
             Path::new(setup.there.clone(), setup.seed, "there"),
@@ -250,8 +250,8 @@ impl World {
                 false => Endpoint::passive(config, self.now, entropy),
             };
             let client = match sends {
-                true => Client::Source(Source::new(bytes, self.setup.buffers)),
-                false => Client::Sink(Sink::new(self.setup.buffers)),
+                true => SubflowClient::Source(ImageSource::new(bytes, self.setup.buffers)),
+                false => SubflowClient::Sink(ImageSink::new(self.setup.buffers)),
             };
             let mut unit = Unit::new(end, own, peer, (self.clients.len(), 0, sends, active));
             unit.costs_nothing = bytes.is_none();
@@ -294,7 +294,7 @@ impl World {
     fn is_over(&mut self) -> bool {
         let (mut any, mut all) = (false, true);
         for client in &self.clients {
-            if let Client::Source(source) = client
+            if let SubflowClient::Source(source) = client
                 && source.has_end()
             {
                 any |= source.verified;
@@ -391,7 +391,7 @@ impl World {
         }
     }
 
-    fn is_cut(&self, packet: &Packet) -> bool {
+    fn is_cut(&self, packet: &SubflowPacket) -> bool {
         let subflow = |port: u16| (PORT..BESIDE).contains(&port).then(|| port - PORT);
         let subflow = subflow(packet.from.port()).max(subflow(packet.to.port()));
         let cut = |(of, at): &(u8, Duration)| {
@@ -404,7 +404,7 @@ impl World {
     fn arrive(&mut self) {
         for path in &mut self.paths {
             while let Some(delivery) = path.pop(self.now) {
-                let Packet { from, to, bytes } = delivery.payload;
+                let SubflowPacket { from, to, bytes } = delivery.payload;
                 // A subflow's socket at a passive end is connected; all else is the main one's.
                 let whole = |unit: &Unit| unit.own == to && unit.peer == from && unit.subflow > 0;
                 let subflow = self.units.iter().position(whole);
@@ -458,7 +458,7 @@ impl World {
             let Self { units, clients, losses, now, .. } = self;
             let Some(client) = clients.get_mut(client) else { break };
             let before = losses.subflows;
-            client.take(*now, (units, at), event, losses)?;
+            client.take(*now, units, at, event, losses)?;
             if losses.subflows > before {
                 self.next_call = self.now + AGAIN;
             }
@@ -495,7 +495,7 @@ impl World {
             for bytes in batch.chunks(transmit.segment.max(1)) {
                 *busy += cost;
                 self.left += 1;
-                let packet = Packet { from: own, to: transmit.to, bytes: bytes.to_vec() };
+                let packet = SubflowPacket { from: own, to: transmit.to, bytes: bytes.to_vec() };
                 let (number, ecn) = (self.left, transmit.ecn);
                 self.leaving.push(Reverse(Leaves { at: *busy, number, back, ecn, packet }));
             }
@@ -587,8 +587,8 @@ impl World {
         let sizes = [Some(self.setup.bytes)].into_iter();
         let sizes = sizes.chain(self.setup.beside.iter().map(|_| self.setup.beside_bytes));
         let sinks = self.clients.iter().filter_map(|client| match client {
-            Client::Sink(sink) => Some(sink),
-            Client::Source(_) => None,
+            SubflowClient::Sink(sink) => Some(sink),
+            SubflowClient::Source(_) => None,
         });
         let mut again = 0;
         for (sink, bytes) in sinks.zip(sizes) {

@@ -86,7 +86,7 @@ pub struct Swarm {
 
 /// The worlds that a seed may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum WorldKind {
     /// One transfer, which every seed is.
     Alone,
     /// A transfer over subflows ([`subflows`]).
@@ -101,7 +101,7 @@ pub struct Failure {
     /// Its seed.
     pub seed: u64,
     /// Which of the worlds of the seed it is.
-    pub kind: Kind,
+    pub kind: WorldKind,
     /// The problem.
     pub problem: String,
 }
@@ -146,7 +146,7 @@ impl Swarm {
             }
             Err(panic) => Some(panic),
         };
-        self.fail(seed, Kind::Alone, problem);
+        self.fail(seed, WorldKind::Alone, problem);
         if scenario.is_none() {
             self.add_besides(seed);
         }
@@ -162,17 +162,17 @@ impl Swarm {
                 }
                 Ok(Err(problem)) | Err(problem) => Some(problem),
             };
-            self.fail(seed, Kind::OverSubflows, problem);
+            self.fail(seed, WorldKind::OverSubflows, problem);
         }
         if crowd(seed).is_some() {
             let mut coverage = Coverage::default();
             coverage.see(Mark::Crowd, 1);
             self.coverage.add_world(&coverage);
-            self.fail(seed, Kind::InCrowd, in_crowd(seed));
+            self.fail(seed, WorldKind::InCrowd, in_crowd(seed));
         }
     }
 
-    fn fail(&mut self, seed: u64, kind: Kind, problem: Option<String>) {
+    fn fail(&mut self, seed: u64, kind: WorldKind, problem: Option<String>) {
         let failure = problem.map(|problem| Failure { seed, kind, problem });
         self.failures.extend(failure);
     }
@@ -209,7 +209,7 @@ impl fmt::Display for Swarm {
         for Failure { seed, kind, problem } in &self.failures {
             writeln!(f, "{problem}")?;
             match &self.scenario {
-                _ if *kind != Kind::Alone => writeln!(f, "    {BESIDES}{seed} {TEST}")?,
+                _ if *kind != WorldKind::Alone => writeln!(f, "    {BESIDES}{seed} {TEST}")?,
                 Some(name) => writeln!(f, "    {SIMULATE}{seed} --scenario {name}")?,
                 None => writeln!(f, "    {SIMULATE}{seed}")?,
             }

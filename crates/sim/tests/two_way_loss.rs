@@ -96,7 +96,8 @@ fn a_stranger_that_asks_for_some_of_its_holes_gets_them() {
 fn strangers(
     seed: u64,
     active: Role,
-    (loss, buffer_bytes): (u32, u32),
+    loss: u32,
+    buffer_bytes: u32,
     lost: Option<(Side, u8)>,
 ) -> f64 {
     let host = |role| {
@@ -135,7 +136,7 @@ fn an_opening_packet_that_was_lost_is_not_paid_for_to_the_end() {
         for (active, lost) in
             [(Role::Sender, lost[0]), (Role::Sender, lost[1]), (Role::Receiver, lost[1])]
         {
-            let times = (1..=5).map(|seed| strangers(seed, active, (1, buffer_bytes), Some(lost)));
+            let times = (1..=5).map(|seed| strangers(seed, active, 1, buffer_bytes, Some(lost)));
             let mean = times.sum::<f64>() / 5.0;
             println!("{buffer_bytes} {active:?} {lost:?}: {mean:.1} s");
             assert!(mean <= most, "{buffer_bytes} {active:?} {lost:?}: {mean:.1} s");
@@ -149,7 +150,7 @@ fn an_opening_packet_that_was_lost_is_not_paid_for_to_the_end() {
 #[test]
 fn losses_cost_rfc998_little_from_the_first_buffer_on() {
     for (loss, buffer_bytes, most) in [(1, 1 << 20, 6.5), (1, 1 << 16, 4.5), (10, 1 << 16, 15.0)] {
-        let times = (1..=20).map(|seed| strangers(seed, Role::Sender, (loss, buffer_bytes), None));
+        let times = (1..=20).map(|seed| strangers(seed, Role::Sender, loss, buffer_bytes, None));
         let mean = times.sum::<f64>() / 20.0;
         println!("{loss} %, {buffer_bytes}: {mean:.1} s");
         assert!(mean <= most, "{loss} %, {buffer_bytes}: {mean:.1} s");

@@ -29,7 +29,7 @@ impl Net {
         let ip = |words: String| run("ip", &words);
         let mut made = net.names.iter().all(|name| ip(format!("netns add {name}")));
         for (host, wire, subnet) in [(a, "wa", 1), (b, "wb", 2)] {
-            made &= join(router, host, (wire, subnet));
+            made &= join(router, host, wire, subnet);
         }
         made &= ip(format!("netns exec {router} sysctl -q -w net.ipv4.ip_forward=1"))
             && net.firewall("add table inet f");

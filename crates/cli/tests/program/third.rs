@@ -125,7 +125,7 @@ impl Net {
         let mut made = net.0.iter().all(|name| ip(format!("netns add {name}")));
         for (number, host) in hosts.iter().enumerate() {
             let (wire, subnet) = (format!("w{number}"), number + 1);
-            made &= join(router, host, (&wire, subnet));
+            made &= join(router, host, &wire, subnet);
         }
         made &= ip(format!("netns exec {router} sysctl -q -w net.ipv4.ip_forward=1"));
         if !made {

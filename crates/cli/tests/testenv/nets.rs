@@ -12,7 +12,7 @@ pub(crate) fn run(program: &str, words: &str) -> bool {
 }
 
 /// Joins `host` to `router` by `wire`, as 198.18.`subnet`.2 and .1; by the router it reaches all.
-pub(crate) fn join(router: &str, host: &str, (wire, subnet): (&str, usize)) -> bool {
+pub(crate) fn join(router: &str, host: &str, wire: &str, subnet: usize) -> bool {
     let ip = |words: String| run("ip", &words);
     ip(format!("link add {wire} netns {router} type veth peer wire netns {host}"))
         && ip(format!("-n {router} addr add 198.18.{subnet}.1/24 dev {wire}"))

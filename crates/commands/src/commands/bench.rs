@@ -36,7 +36,7 @@ const LONGEST: Duration = Duration::from_secs(86_400);
 /// Shortest interval between reports.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Measure a path from memory to memory, with the parameters of RFC 1030 or the letters of iperf3
+/// Measure a path from memory to memory, with the options of iperf3 or RFC 1030
 ///
 /// One side runs `netblt bench -s`, the other `netblt bench -c HOST`, which sends for ten seconds
 /// by default. Without -s and -c both sides run here, over loopback. Received data are verified and
@@ -61,7 +61,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "PORT", value_parser = units::number::<u16>(0, 65_535))]
     port: Option<u16>,
     #[command(flatten)]
-    test: Test,
+    test: TestArgs,
     #[command(flatten)]
     connection: Connection,
     /// Interval between reports, in seconds; 0 for one report at the end
@@ -80,7 +80,7 @@ pub(crate) struct Args {
 /// The test.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "The test")]
-struct Test {
+struct TestArgs {
     /// How long to send, in seconds [default: 10]
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds, conflicts_with = "bytes")]
     time: Option<Duration>,

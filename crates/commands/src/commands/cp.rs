@@ -17,7 +17,7 @@ use crate::cp::location::{Host, Location};
 use crate::cp::operands::{Sources, Target};
 use crate::cp::options::CopyArgs;
 use crate::cp::probe::free_port;
-use crate::cp::routes::{self, Given, Route};
+use crate::cp::routes::{self, CpOptions, Route};
 use crate::cp::ssh::SshOptions;
 use crate::cp::ssh_session::{SshSession, unless_stopped};
 use crate::cp::third_party::ThirdPartyCopy;
@@ -67,10 +67,10 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(super) fn given(&self) -> Given<'_> {
+    pub(super) fn given(&self) -> CpOptions<'_> {
         let Self { wish, ssh, proof, show, stats, page, .. } = self;
         let report = page.report.is_some();
-        Given { wish, ssh, proof, show: *show, stats: *stats, report }
+        CpOptions { wish, ssh, proof, show: *show, stats: *stats, report }
     }
 }
 
@@ -195,7 +195,7 @@ fn copy_served(args: &Args, way: Result<ServerRoute, Failure>) -> Code {
         let page = HtmlReport::wanted(wanted, args.title(), &mut options)?;
         let copied = {
             let identity = args.ssh.identity.first().map(Path::new);
-            copy::copy(way, &args.wish, &args.proof, identity, (options, &mut report))
+            copy::copy(way, &args.wish, &args.proof, identity, options, &mut report)
         };
         page.into_iter().for_each(|page| page.write(&mut report));
         copied

@@ -192,7 +192,7 @@ fn push(
     };
     let target = ticket.addresses.iter().find_map(|address| address.parse().ok());
     let target = target.ok_or_else(|| broken("the receiver's ticket has no address"))?;
-    let link = Link::start(args, target)?;
+    let link = EmulatedLink::start(args, target)?;
     ticket.addresses = vec![link.near.to_string()];
     let source = Source::Paths(vec![PathBuf::from(source)]);
     let sent = netblt::send(source, &Rendezvous::Connect(ticket), &options(), report, cancel);
@@ -202,14 +202,14 @@ fn push(
 }
 
 /// The emulated link, at work in a thread of its own.
-struct Link {
+struct EmulatedLink {
     /// The address of the near side.
     near: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: thread::JoinHandle<io::Result<RelayReport>>,
 }
 
-impl Link {
+impl EmulatedLink {
     fn start(args: &Args, target: SocketAddr) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::new(Code::Socket, format!("the relay: {error}"));
         let options = LinkOptions {

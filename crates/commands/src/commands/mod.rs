@@ -79,7 +79,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
 #[cfg(test)]
 pub(crate) fn copy_options<T>(
     words: &[&str],
-    look: impl FnOnce(crate::cp::routes::Given<'_>) -> T,
+    look: impl FnOnce(crate::cp::routes::CpOptions<'_>) -> T,
 ) -> T {
     use clap::Parser as _;
     match crate::Cli::try_parse_from(words).expect("a command line").command {

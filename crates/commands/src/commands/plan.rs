@@ -48,8 +48,8 @@ pub(crate) struct Args {
     #[arg(long, value_parser = units::size)]
     size: Option<units::Size>,
     /// The framing of an IP packet on that link
-    #[arg(long, value_enum, default_value_t = Link::Ethernet)]
-    link: Link,
+    #[arg(long, value_enum, default_value_t = LinkType::Ethernet)]
+    link: LinkType,
     /// How packets look
     #[arg(long, value_enum, default_value_t = WireName::Sealed)]
     wire: WireName,
@@ -72,7 +72,7 @@ pub(crate) struct Args {
 
 /// The bytes that the rate of the link counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Link {
+enum LinkType {
     /// Preamble, header, check sequence and gap: 38 bytes a packet
     Ethernet,
     /// Ethernet with a VLAN tag: 42 bytes
@@ -85,7 +85,7 @@ enum Link {
     RawIp,
 }
 
-impl Link {
+impl LinkType {
     fn framing(self) -> Framing {
         match self {
             Self::Ethernet => Framing::Ethernet,
@@ -225,11 +225,11 @@ fn process_line(args: &Args, forecast: &Forecast) -> Option<String> {
 
 fn path(args: &Args, question: &Question) -> String {
     let link = match args.link {
-        Link::Ethernet => "Ethernet",
-        Link::Vlan => "Ethernet with a VLAN tag",
-        Link::Qinq => "Ethernet with two VLAN tags",
-        Link::Pppoe => "PPP over Ethernet",
-        Link::RawIp => "of IP packets",
+        LinkType::Ethernet => "Ethernet",
+        LinkType::Vlan => "Ethernet with a VLAN tag",
+        LinkType::Qinq => "Ethernet with two VLAN tags",
+        LinkType::Pppoe => "PPP over Ethernet",
+        LinkType::RawIp => "of IP packets",
     };
     let carrier = match question.carrier {
         Carrier::Udp4 => "UDP over IPv4",
@@ -421,11 +421,11 @@ impl PlanData {
         Self {
             version: VERSION,
             link: match args.link {
-                Link::Ethernet => "ethernet",
-                Link::Vlan => "vlan",
-                Link::Qinq => "qinq",
-                Link::Pppoe => "pppoe",
-                Link::RawIp => "raw-ip",
+                LinkType::Ethernet => "ethernet",
+                LinkType::Vlan => "vlan",
+                LinkType::Qinq => "qinq",
+                LinkType::Pppoe => "pppoe",
+                LinkType::RawIp => "raw-ip",
             },
             wire: match question.wire {
                 Wire::Sealed => "sealed",

@@ -427,7 +427,7 @@ impl CopyClient<'_> {
         let options = &mut options.clone();
         control::offer(report, options, role, what);
         report.hear_files(options);
-        let mut watch = Watch { client: self, report };
+        let mut watch = CopyObserver { client: self, report };
         let sends = matches!(agreed, ResolvedTask::Send(_));
         let result = match agreed {
             ResolvedTask::Send(selection) => {
@@ -573,12 +573,12 @@ fn socket_failure(what: &str, error: &std::io::Error) -> Failure {
 }
 
 /// The observer of the transfer, which also handles the agent's messages meanwhile.
-struct Watch<'a, 'b> {
+struct CopyObserver<'a, 'b> {
     client: &'a mut CopyClient<'b>,
     report: &'a mut Reporter,
 }
 
-impl Observer for Watch<'_, '_> {
+impl Observer for CopyObserver<'_, '_> {
     fn listening_at(&mut self, _: SocketAddr) {
         if let Some(at) = self.client.call {
             // The reader of a broken pipe finds that out.

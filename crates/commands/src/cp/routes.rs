@@ -49,7 +49,7 @@ impl Route {
 
 /// The options of a command line of `cp`.
 #[derive(Clone, Copy)]
-pub(crate) struct Given<'a> {
+pub(crate) struct CpOptions<'a> {
     pub(crate) wish: &'a CopyArgs,
     pub(crate) ssh: &'a SshOptions,
     pub(crate) proof: &'a Credentials,
@@ -132,7 +132,7 @@ const TABLE: &[Row] = &[
 ];
 
 /// The first option that means nothing on this route is an error.
-pub(crate) fn check(route: Route, given: Given<'_>) -> Result<(), Failure> {
+pub(crate) fn check(route: Route, given: CpOptions<'_>) -> Result<(), Failure> {
     let given: Vec<&str> = given.options();
     for (option, refused) in TABLE.iter().filter(|(option, _)| given.contains(option)) {
         if let Some((_, why)) = refused.iter().find(|(routes, _)| routes.contains(&route)) {
@@ -145,7 +145,7 @@ pub(crate) fn check(route: Route, given: Given<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-impl Given<'_> {
+impl CpOptions<'_> {
     /// The options of the table whose values differ from the defaults.
     fn options(self) -> Vec<&'static str> {
         let Self { wish, ssh, proof, show, stats, report } = self;

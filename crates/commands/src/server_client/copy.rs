@@ -44,7 +44,8 @@ pub(crate) fn copy(
     wish: &CopyArgs,
     proof: &Credentials,
     identity: Option<&Path>,
-    (mut options, report): (Options, &mut Reporter),
+    mut options: Options,
+    report: &mut Reporter,
 ) -> Result<Option<Summary>, Failure> {
     fill(&mut options, wish)?;
     if wish.policy == Sharing::Aggressive {
@@ -336,7 +337,7 @@ impl Download<'_> {
                  transfer of its own: name one, or a directory (-r)",
             ));
         }
-        let mut sums = Sums::default();
+        let mut sums = Manifests::default();
         for source in &found {
             let meeting = met.known(source)?;
             let one = patiently(self.cancel, report, |report| {
@@ -557,9 +558,9 @@ fn named(source: &ServerPath, failure: Failure) -> Failure {
 
 /// The manifests of several transfers, of which each writes its own to the same file.
 #[derive(Default)]
-struct Sums(Vec<u8>);
+struct Manifests(Vec<u8>);
 
-impl Sums {
+impl Manifests {
     /// Another transfer has written its manifest: puts the earlier ones before it.
     fn add(&mut self, manifest: Option<&Path>) -> Result<(), Failure> {
         let Some(path) = manifest else { return Ok(()) };

@@ -80,13 +80,13 @@ impl AsFd for Socket {
 
 /// Room for what one system call reads.
 #[derive(Debug, Default)]
-pub(super) struct Inbox {
+pub(super) struct ReceiveBatch {
     bytes: Vec<u8>,
     meta: Vec<RecvMeta>,
     filled: usize,
 }
 
-impl Inbox {
+impl ReceiveBatch {
     pub(super) fn new() -> Self {
         Self {
             bytes: vec![0; BATCH_SIZE * BATCH_BYTES],

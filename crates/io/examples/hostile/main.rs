@@ -290,7 +290,7 @@ fn lie_as_sender(task: &Task, promise: &str) -> Result<(), Failed> {
     let mut rogue = Rogue::open(&task.target, &plain(Role::Sender, &client))?;
     let data = vec![0x5a; rogue.packet_bytes as usize];
     for index in 0..2000u32 {
-        rogue.data((1 + u64::from(index / 1000), index % 1000 * 3), index % 100 == 99, &data);
+        rogue.data(1 + u64::from(index / 1000), index % 1000 * 3, index % 100 == 99, &data);
         if index % 64 == 0 && rogue.is_over() {
             break;
         }

@@ -112,7 +112,7 @@ impl Rogue {
     }
 
     /// A packet of data.
-    pub(crate) fn data(&mut self, (buffer, index): (u64, u32), last: bool, data: &[u8]) {
+    pub(crate) fn data(&mut self, buffer: u64, index: u32, last: bool, data: &[u8]) {
         let number = self.sealing.next_number();
         let header = DataHeader {
             number,

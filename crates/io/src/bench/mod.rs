@@ -13,4 +13,4 @@ mod traffic;
 pub use self::client::run;
 pub use self::messages::{Load, TestRequest};
 pub use self::outcome::Outcome;
-pub use self::server::{OPEN_TO_ALL, PORT, ServerObserver, Service, serve};
+pub use self::server::{BenchObserver, BenchService, OPEN_TO_ALL, PORT, serve};

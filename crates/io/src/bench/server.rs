@@ -50,7 +50,7 @@ const LINGER: Duration = Duration::from_secs(1);
 const UNASKED: Load = Load::Time(Duration::from_secs(10));
 
 /// Observes a server. Called from its thread; must not block.
-pub trait ServerObserver: Send {
+pub trait BenchObserver: Send {
     /// Ready: this is where, and the secret (`sealed`). An error ends the server.
     fn listening(&mut self, ticket: &Ticket) -> std::io::Result<()>;
     /// A connection opened, in which this end has this role.
@@ -63,7 +63,7 @@ pub trait ServerObserver: Send {
 
 /// The clients that a server accepts, and how long it runs.
 #[derive(Clone, Copy, Debug)]
-pub struct Service {
+pub struct BenchService {
     /// Accept only clients with the ticket of this run. Otherwise any client that reaches the port
     /// is served.
     pub private: bool,
@@ -73,12 +73,12 @@ pub struct Service {
 
 /// Waits for tests and takes part in them, until it is cancelled.
 pub fn serve(
-    service: Service,
+    service: BenchService,
     options: &Options,
-    observer: &mut dyn ServerObserver,
+    observer: &mut dyn BenchObserver,
     cancel: &Cancel,
 ) -> Result<(), Error> {
-    let Service { private, once } = service;
+    let BenchService { private, once } = service;
     let secret = if private { Secret(entropy()?) } else { OPEN_TO_ALL };
     let raw_ip = options.rfc998.raw_ip;
     let port = if raw_ip { options.rfc998.port.unwrap_or(raw_ip::PORT) } else { options.port };
@@ -152,7 +152,7 @@ impl Test {
 
 /// The client of all connections.
 struct BenchApp<'a> {
-    observer: &'a mut dyn ServerObserver,
+    observer: &'a mut dyn BenchObserver,
     cancel: &'a Cancel,
     config: Config,
     /// Buffers of a test before its path has use of more.

@@ -97,7 +97,8 @@ impl BufferCount {
 
     /// Updates the number of buffers that the path can use.
     fn look(&mut self, now: Instant, end: &Endpoint) {
-        self.wanted = self.wanted.max(self.need.buffers(now, end.moved()));
+        let (moved, rtt) = end.moved();
+        self.wanted = self.wanted.max(self.need.buffers(now, moved, rtt));
     }
 
     /// Whether one more may be made. If so, it counts as made.

@@ -26,7 +26,7 @@ impl From<&Attributes> for FileTimes {
 
 /// Which of the sender's attributes are set here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct KeptAttributes {
     /// Permission bits that it may have.
     pub(crate) permitted: u32,
     /// Bits that it has of the directory it was made in, and keeps: a directory its set-group-id.
@@ -50,7 +50,7 @@ pub(crate) struct Refused {
 pub(crate) fn apply(
     file: impl AsFd,
     times: FileTimes,
-    kept: Kept,
+    kept: KeptAttributes,
     may: impl Fn(Call) -> Result<(), Errno>,
 ) -> io::Result<Refused> {
     let mode = times.mode & 0o777 & kept.permitted | kept.inherited;
@@ -88,7 +88,7 @@ pub(crate) fn apply_to_link(
     directory: &OwnedFd,
     name: &str,
     times: FileTimes,
-    kept: Kept,
+    kept: KeptAttributes,
 ) -> Option<Errno> {
     if !kept.times {
         return None;

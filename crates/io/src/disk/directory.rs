@@ -35,7 +35,7 @@ use crate::disk::resume::Form;
 use crate::disk::sites::{Beside, TOP, none_in};
 use crate::disk::sparse;
 use crate::disk::store::{Need, Store, without_promise};
-use crate::disk::threads::{Outcome, Writer};
+use crate::disk::threads::{StoreOutcome, Writer};
 use crate::error::{Error, said, shown};
 use crate::memory_budget::MemoryShare;
 use crate::name_log::NameLog;
@@ -530,7 +530,7 @@ impl Writer for DirectoryWriter {
         Ok(self.bytes - before)
     }
 
-    fn finish(&mut self, end: Option<&End>, latch: &CommitLatch) -> Result<Outcome, Error> {
+    fn finish(&mut self, end: Option<&End>, latch: &CommitLatch) -> Result<StoreOutcome, Error> {
         let outcome = match self.verify(end) {
             Ok(digest) => {
                 let files = match self.atomic {
@@ -549,7 +549,7 @@ impl Writer for DirectoryWriter {
                 notes.extend(self.manifest.as_ref().and_then(Manifest::note));
                 let unwritten = self.manifest.as_mut().and_then(Manifest::finish);
                 let reason = String::new();
-                Outcome {
+                StoreOutcome {
                     verified: true,
                     bytes,
                     digest,
@@ -564,7 +564,7 @@ impl Writer for DirectoryWriter {
                     unwritten,
                 }
             }
-            Err(reason) => Outcome { reason, ..Outcome::default() },
+            Err(reason) => StoreOutcome { reason, ..StoreOutcome::default() },
         };
         self.store.clear();
         Ok(outcome)

@@ -61,7 +61,7 @@ fn receive(
     overwrite: Overwrite,
     images: Vec<Buffer>,
     end: &End,
-) -> Result<Outcome, Error> {
+) -> Result<StoreOutcome, Error> {
     let mut writer = DirectoryWriter::new(to, overwrite, layout())?;
     accept_all(&mut writer, images)?;
     writer.finish(Some(end), &CommitLatch::default())
@@ -129,8 +129,13 @@ fn a_tree_arrives_in_any_order_as_it_was() {
     // A thousand small files share a few buffers: their tables, mostly.
     assert!(images.len() < 40, "{}", images.len());
     let outcome = receive(to.path(), Overwrite::Never, images, &end).expect("received");
-    let expected =
-        Outcome { verified: true, bytes: total, digest: end.digest, files, ..Outcome::default() };
+    let expected = StoreOutcome {
+        verified: true,
+        bytes: total,
+        digest: end.digest,
+        files,
+        ..StoreOutcome::default()
+    };
     assert_eq!(outcome, expected);
     let mut sent = listing(from.path());
     sent.get_mut(Path::new("tree/big/1")).expect("there").0 &= 0o777;
@@ -417,7 +422,7 @@ fn receive_what_can_be(
     overwrite: Overwrite,
     images: Vec<Buffer>,
     end: &End,
-) -> Result<Outcome, Error> {
+) -> Result<StoreOutcome, Error> {
     let mut writer = DirectoryWriter::new(to, overwrite, layout())?.atomic(false);
     accept_all(&mut writer, images)?;
     writer.finish(Some(end), &CommitLatch::default())

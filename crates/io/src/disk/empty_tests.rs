@@ -14,7 +14,7 @@ use crate::disk::commit_latch::CommitLatch;
 use crate::disk::directory::DirectoryWriter;
 use crate::disk::directory::tests::image;
 use crate::disk::layout::Layout;
-use crate::disk::threads::{Outcome, Writer as _};
+use crate::disk::threads::{StoreOutcome, Writer as _};
 use crate::disk::trials::temporary;
 use crate::options::{Overwrite, Resume};
 
@@ -40,7 +40,7 @@ fn accept(writer: &mut DirectoryWriter, names: &[&str]) -> End {
     End { buffers: 1, bytes: 0, digest: transfer.finish() }
 }
 
-fn receive(mut writer: DirectoryWriter, names: &[&str]) -> Outcome {
+fn receive(mut writer: DirectoryWriter, names: &[&str]) -> StoreOutcome {
     let end = accept(&mut writer, names);
     let outcome = writer.finish(Some(&end), &CommitLatch::default()).expect("finished");
     assert!(outcome.verified, "{outcome:?}");

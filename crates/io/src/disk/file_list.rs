@@ -44,11 +44,11 @@ pub(crate) struct FileList {
 #[derive(Debug)]
 pub(crate) struct ListInner {
     /// The first of them, or all.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<ListEntry>,
     /// The state of the walk after those.
     rest: Option<Walk>,
     arguments: Vec<Argument>,
-    stream: Stream,
+    stream: SharedStream,
     total_bytes: Option<u64>,
     data_bytes: Option<u64>,
     files: u64,
@@ -92,7 +92,7 @@ pub(crate) struct Cursor {
 
 /// A file, directory or stream of the list.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ListEntry {
     pub(crate) kind: Kind,
     /// Which argument it came with.
     argument: u32,
@@ -105,7 +105,7 @@ pub(crate) struct Entry {
     pub(crate) empty: Option<FileTimes>,
 }
 
-impl Entry {
+impl ListEntry {
     fn new(kind: Kind, length: u64) -> Self {
         Self { kind, argument: 0, name: Box::default(), length, empty: None }
     }
@@ -143,16 +143,16 @@ pub(crate) enum EntryPlace<'a> {
 
 /// The one stream of a list, until a reader takes it.
 #[derive(Default)]
-pub(crate) struct Stream(Mutex<Option<Box<dyn Read + Send>>>);
+pub(crate) struct SharedStream(Mutex<Option<Box<dyn Read + Send>>>);
 
-impl Stream {
+impl SharedStream {
     /// The stream, once.
     pub(crate) fn take(&self) -> Option<Box<dyn Read + Send>> {
         self.0.lock().ok()?.take()
     }
 }
 
-impl fmt::Debug for Stream {
+impl fmt::Debug for SharedStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Stream(..)")
     }
@@ -173,12 +173,12 @@ impl FileList {
     pub(crate) fn stream(input: Input) -> Result<Self, Error> {
         let Input { name, label, reader } = input;
         check_name(name.as_bytes()).map_err(|why| bad_name(name.as_bytes(), why))?;
-        let entry = Entry { name: name.as_bytes().into(), ..Entry::new(Kind::Stream, 0) };
+        let entry = ListEntry { name: name.as_bytes().into(), ..ListEntry::new(Kind::Stream, 0) };
         let inner = ListInner {
             entries: vec![entry],
             rest: None,
             arguments: vec![Argument { path: PathBuf::from(label), contents: false }],
-            stream: Stream(Mutex::new(Some(reader))),
+            stream: SharedStream(Mutex::new(Some(reader))),
             total_bytes: None,
             data_bytes: None,
             files: 1,
@@ -234,7 +234,7 @@ impl FileList {
                     }
                     bytes += cost;
                     // It may be long until its turn comes: then it is examined again.
-                    entries.push(Entry { empty: None, ..entry });
+                    entries.push(ListEntry { empty: None, ..entry });
                 }
                 None => all = true,
             }
@@ -257,7 +257,7 @@ impl FileList {
             entries,
             arguments: walk.arguments(),
             rest: (!all).then_some(walk),
-            stream: Stream::default(),
+            stream: SharedStream::default(),
             total_bytes: all.then_some(counts.bytes),
             data_bytes: all.then_some(counts.data_bytes),
             files: counts.files,
@@ -367,7 +367,7 @@ impl FileList {
 
 impl Cursor {
     /// The next entry, if there is one.
-    pub(crate) fn next(&mut self, list: &FileList) -> Result<Option<Entry>, Error> {
+    pub(crate) fn next(&mut self, list: &FileList) -> Result<Option<ListEntry>, Error> {
         if let Some(entry) = list.inner.entries.get(self.index) {
             self.index += 1;
             return Ok(Some(entry.clone()));
@@ -398,7 +398,7 @@ impl ListInner {
         self.modes.as_ref().map_or(mode, changed)
     }
 
-    pub(crate) fn place<'a>(&'a self, entry: &'a Entry) -> EntryPlace<'a> {
+    pub(crate) fn place<'a>(&'a self, entry: &'a ListEntry) -> EntryPlace<'a> {
         let given = self.arguments.get(entry.argument as usize);
         let argument = given.map_or(Path::new(""), |argument| &argument.path);
         if given.is_some_and(|argument| argument.contents) {

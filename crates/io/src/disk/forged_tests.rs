@@ -22,7 +22,7 @@ use crate::disk::have_list::HaveList;
 use crate::disk::leftovers::Leftovers;
 use crate::disk::seal::with_place;
 use crate::disk::source::SourceReader;
-use crate::disk::threads::{Outcome, Reader as _, Writer as _};
+use crate::disk::threads::{Reader as _, StoreOutcome, Writer as _};
 use crate::disk::trials::{KEPT, layout, temporary};
 use crate::error::Error;
 use crate::options::{Overwrite, Resume, Source};
@@ -39,7 +39,7 @@ fn sent(path: &Path) -> (Vec<Buffer>, End) {
     images(list.expect("a list"), layout())
 }
 
-fn receive(from: &Path, to: &Path, atomic: bool) -> Result<Outcome, Error> {
+fn receive(from: &Path, to: &Path, atomic: bool) -> Result<StoreOutcome, Error> {
     let (images, end) = sent(from);
     let mut writer = open(to, atomic);
     for (at, image) in images.into_iter().enumerate() {

@@ -20,7 +20,7 @@ use crate::disk::directory::tests::{image, images};
 use crate::disk::file_list::FileList;
 use crate::disk::have_list::digest_of_link;
 use crate::disk::layout::Layout;
-use crate::disk::threads::{Outcome, Writer as _};
+use crate::disk::threads::{StoreOutcome, Writer as _};
 use crate::disk::trials::temporary;
 use crate::error::Error;
 use crate::options::{Overwrite, Resume, Source};
@@ -39,7 +39,11 @@ fn writer(to: &Path, overwrite: Overwrite, atomic: bool) -> DirectoryWriter {
 }
 
 /// The last buffer first.
-fn receive(mut writer: DirectoryWriter, sent: Vec<Buffer>, end: &End) -> Result<Outcome, Error> {
+fn receive(
+    mut writer: DirectoryWriter,
+    sent: Vec<Buffer>,
+    end: &End,
+) -> Result<StoreOutcome, Error> {
     for (at, image) in sent.into_iter().enumerate().rev() {
         writer.accept(BufferNumber(at as u64 + 1), image, &mut Vec::new())?;
     }
@@ -47,7 +51,10 @@ fn receive(mut writer: DirectoryWriter, sent: Vec<Buffer>, end: &End) -> Result<
 }
 
 /// What a hostile sender says in one buffer, with a digest that fits.
-fn say(mut writer: DirectoryWriter, files: &[(u64, Kind, &[u8], &[u8])]) -> Result<Outcome, Error> {
+fn say(
+    mut writer: DirectoryWriter,
+    files: &[(u64, Kind, &[u8], &[u8])],
+) -> Result<StoreOutcome, Error> {
     let (mut transfer, mut bytes) = (TransferDigest::default(), 0);
     for (number, kind, name, data) in files {
         bytes += data.len() as u64;

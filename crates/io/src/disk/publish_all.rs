@@ -18,7 +18,7 @@ use crate::disk::attributes::FileTimes;
 use crate::disk::commit_latch::CommitLatch;
 use crate::disk::fault_injection::{self, Call};
 use crate::disk::names::{NameId, Names};
-use crate::disk::publish_journal::{FoundJournal, Item, Journal, Placed};
+use crate::disk::publish_journal::{FoundJournal, Journal, Placed, PublishItem};
 use crate::disk::rename::{Entry, id, move_new};
 use crate::disk::safe_open::errno;
 use crate::disk::seal::Key;
@@ -34,7 +34,7 @@ use crate::options::Overwrite;
 pub(crate) fn publish(
     store: &mut Store,
     names: &Names,
-    mut items: Vec<Item>,
+    mut items: Vec<PublishItem>,
     latch: &CommitLatch,
 ) -> Result<(), Error> {
     let home = store.staging_handle();
@@ -108,7 +108,7 @@ fn settle_kept(store: &mut Store, open_as: Open) -> Option<String> {
             }
             None
         }
-        Ok(found) => Some(settle_journal(store, (kept, KEPT.as_bytes()), found, open_as)),
+        Ok(found) => Some(settle_journal(store, kept, KEPT.as_bytes(), found, open_as)),
         Err(_) => None,
     }
 }
@@ -130,7 +130,7 @@ fn settle_one(store: &mut Store, name: &[u8], open_as: Open) -> Option<String> {
             sites::remove_home(left, &store.lodge, &store.root);
             Some(format!("removed {place}, left by a receiver that was killed"))
         }
-        Ok(found) => Some(settle_journal(store, (left, name), found, open_as)),
+        Ok(found) => Some(settle_journal(store, left, name, found, open_as)),
         Err(_) => None,
     }
 }
@@ -143,7 +143,8 @@ fn find_journal(store: &Store, left: &Staging) -> io::Result<FoundJournal> {
 /// Performs a journal's renames, if that is allowed. Returns a remark for the user.
 fn settle_journal(
     store: &mut Store,
-    (left, name): (Staging, &[u8]),
+    left: Staging,
+    name: &[u8],
     found: FoundJournal,
     open_as: Open,
 ) -> String {
@@ -176,11 +177,11 @@ fn settle_journal(
             store.path.display()
         );
     }
-    complete(store, (left, name), &journal)
+    complete(store, left, name, &journal)
 }
 
 /// Completes the renames of a dead process. Returns a remark for the user.
-fn complete(store: &mut Store, (left, name): (Staging, &[u8]), journal: &Journal) -> String {
+fn complete(store: &mut Store, left: Staging, name: &[u8], journal: &Journal) -> String {
     let place = store.lodge_path.join(shown(name));
     let overwrite = std::mem::replace(&mut store.overwrite, journal.overwrite);
     store.adopt(left);
@@ -213,7 +214,7 @@ fn complete(store: &mut Store, (left, name): (Staging, &[u8]), journal: &Journal
 }
 
 /// Continues where a dead process stopped. Returns how many files got their names.
-fn resume(store: &mut Store, names: &Names, items: &[Item]) -> Result<u64, Error> {
+fn resume(store: &mut Store, names: &Names, items: &[PublishItem]) -> Result<u64, Error> {
     let mut work = Work::new(store, names);
     work.listed = listed(items);
     work.resumed = true;
@@ -221,7 +222,7 @@ fn resume(store: &mut Store, names: &Names, items: &[Item]) -> Result<u64, Error
     Ok(items.iter().filter(|item| matches!(item.placed, Placed::File { .. })).count() as u64)
 }
 
-fn listed(items: &[Item]) -> HashMap<NameId, FileTimes> {
+fn listed(items: &[PublishItem]) -> HashMap<NameId, FileTimes> {
     let listed = items.iter().filter_map(|item| match item.placed {
         Placed::Directory(times) => Some((item.name, times)),
         Placed::File { .. } => None,
@@ -279,7 +280,7 @@ impl<'a> Work<'a> {
 
     /// Records what the journal must know: directories that exist keep their attributes, and
     /// temporaries are distinguished from the files that they will be exchanged with.
-    fn note_what_stands(&mut self, items: &mut Vec<Item>) -> io::Result<()> {
+    fn note_what_stands(&mut self, items: &mut Vec<PublishItem>) -> io::Result<()> {
         let mut stands = HashSet::new();
         for item in items.iter_mut() {
             match &mut item.placed {
@@ -300,7 +301,7 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    fn run(&mut self, items: &[Item]) -> Result<(), Error> {
+    fn run(&mut self, items: &[PublishItem]) -> Result<(), Error> {
         for item in items {
             match item.placed {
                 Placed::Directory(_) => self.ensure(item.name)?,

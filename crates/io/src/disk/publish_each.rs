@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::disk::attributes::{FileTimes, Kept};
+use crate::disk::attributes::{FileTimes, KeptAttributes};
 use crate::disk::fault_injection::{self, Call};
 use crate::disk::names::{NameId, Names};
 use crate::disk::rename::{id, move_new};
@@ -152,7 +152,7 @@ impl FilePublisher {
         let leaf = os(names.leaf(ready.id));
         let mode = Mode::from_raw_mode((ready.times.mode & 0o777) as rustix::fs::RawMode);
         // The mask has taken its part of such permissions, as it is to.
-        let kept = Kept { has_mode: !store.preserve, ..store.kept(ready.slot) };
+        let kept = KeptAttributes { has_mode: !store.preserve, ..store.kept(ready.slot) };
         let dress =
             |file: &OwnedFd| store.apply(file.as_fd(), &ready.name, (ready.times, kept), None);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -188,7 +188,7 @@ impl FilePublisher {
         let (slot, leaf) = (ready.slot.to_string(), os(names.leaf(ready.id)));
         let replace = store.overwrite == Overwrite::Always;
         // Most names are new: no look at the old file is needed.
-        let known = self.own_id(staging, (ready.slot, inode), replace)?;
+        let known = self.own_id(staging, ready.slot, inode, replace)?;
         match move_new(&store.path, (staging, os(slot.as_bytes())), (&parent, leaf)) {
             Err(Errno::EXIST) if replace => {}
             Err(Errno::EXIST) => return Ok(Some(STANDS.into())),
@@ -238,7 +238,8 @@ impl FilePublisher {
     fn own_id(
         &mut self,
         staging: &OwnedFd,
-        (slot, inode): (u64, Option<u64>),
+        slot: u64,
+        inode: Option<u64>,
         replace: bool,
     ) -> io::Result<Option<(u64, u64)>> {
         if !replace {

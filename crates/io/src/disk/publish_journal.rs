@@ -31,7 +31,7 @@ const MAX_LINE: u64 = 2 * MAX_NAME as u64 + 128;
 
 /// Something to be given its final name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Item {
+pub(crate) struct PublishItem {
     pub(crate) name: NameId,
     pub(crate) placed: Placed,
 }
@@ -58,7 +58,7 @@ pub(crate) enum FoundJournal {
 pub(crate) struct Journal {
     pub(crate) overwrite: Overwrite,
     pub(crate) names: Names,
-    pub(crate) items: Vec<Item>,
+    pub(crate) items: Vec<PublishItem>,
     /// The sites of temporaries that are not beside the journal.
     pub(crate) sites: Vec<(usize, Site)>,
 }
@@ -68,7 +68,7 @@ pub(crate) fn write(
     (staging, journal, seal): (&OwnedFd, &str, Seal),
     (overwrite, sites): (Overwrite, &BTreeMap<usize, Site>),
     names: &Names,
-    items: &[Item],
+    items: &[PublishItem],
 ) -> io::Result<()> {
     let unfinished = format!("{journal}.new");
     let file = create_new(staging, &unfinished)?;
@@ -83,7 +83,7 @@ pub(crate) fn write(
         out.write_all(&escaped(&site.path))?;
         out.write_all(b"\n")?;
     }
-    let mut by_name: Vec<Option<&Item>> = vec![None; names.len()];
+    let mut by_name: Vec<Option<&PublishItem>> = vec![None; names.len()];
     for item in items {
         if let Some(entry) = by_name.get_mut(names.index(item.name)) {
             *entry = Some(item);
@@ -201,7 +201,7 @@ fn entry(line: &[u8], journal: &mut Journal, budget: &mut Budget) -> Option<()> 
         return None;
     }
     let name = journal.names.push(parent, &part, what, budget).ok()?;
-    journal.items.extend(placed.map(|placed| Item { name, placed }));
+    journal.items.extend(placed.map(|placed| PublishItem { name, placed }));
     Some(())
 }
 
@@ -245,8 +245,8 @@ mod tests {
         let listed = add(b"a/b c", true).expect("new");
         let times = FileTimes { mode: 0o750, seconds: -7, nanos: 5 };
         let items = [
-            Item { name: listed, placed: Placed::Directory(times) },
-            Item { name: file, placed: Placed::File { number: 3, inode: 9 } },
+            PublishItem { name: listed, placed: Placed::Directory(times) },
+            PublishItem { name: file, placed: Placed::File { number: 3, inode: 9 } },
         ];
         let leaf = ".netblt-unfinished-0123456789abcdef.part".to_owned();
         let sites = BTreeMap::from([(3, Site { path: b"a/b c".to_vec(), leaf })]);

@@ -68,7 +68,8 @@ fn has_links(directory: &OwnedFd) -> io::Result<()> {
 pub(crate) fn whole(
     parent: &OwnedFd,
     label: &[u8; 32],
-    (total, bytes): (u64, u64),
+    total: u64,
+    bytes: u64,
 ) -> io::Result<Result<(OwnedFd, OwnedFd), FileRange>> {
     let directory = safe_open::directory(parent.as_fd(), ranges_name(label).as_bytes())?;
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -144,23 +145,23 @@ mod tests {
         let place = tempfile::tempdir().expect("a directory");
         let parent = OwnedFd::from(File::open(place.path()).expect("opened"));
         let (label, total, bytes) = ([7; 32], 5000, 2048);
-        assert!(whole(&parent, &label, (total, bytes)).is_err());
+        assert!(whole(&parent, &label, total, bytes).is_err());
         open(&parent, &label, total).expect("made");
         open(&parent, &label, total).expect("there");
         assert!(open(&parent, &label, total - 1).is_err());
         let own = place.path().join(ranges_name(&label));
         assert_eq!(fs::metadata(own.join(WHOLE)).expect("the file").len(), total);
         for range in FileRange::all(total, bytes) {
-            let found = whole(&parent, &label, (total, bytes)).expect("looked at");
+            let found = whole(&parent, &label, total, bytes).expect("looked at");
             assert_eq!(found.err(), Some(range));
             // Another file under the name of a range is none.
             fs::write(own.join(leaf(range)), "x").expect("written");
-            let found = whole(&parent, &label, (total, bytes)).expect("looked at");
+            let found = whole(&parent, &label, total, bytes).expect("looked at");
             assert_eq!(found.err(), Some(range));
             fs::remove_file(own.join(leaf(range))).expect("removed");
             fs::hard_link(own.join(WHOLE), own.join(leaf(range))).expect("a name");
         }
-        assert!(whole(&parent, &label, (total, bytes)).expect("looked at").is_ok());
+        assert!(whole(&parent, &label, total, bytes).expect("looked at").is_ok());
         assert_eq!(names(&parent), [ranges_name(&label).into_bytes()]);
         assert!(staging::is_ours(ranges_name(&label).as_bytes()));
         assert!(room(&parent, &names(&parent)[0]).expect("looked at").1 <= SystemTime::now());

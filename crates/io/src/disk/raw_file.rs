@@ -16,10 +16,10 @@ use crate::disk::commit_latch::CommitLatch;
 use crate::disk::layout::Layout;
 use crate::disk::names::{Budget, Names};
 use crate::disk::publish_all::{publish, settle};
-use crate::disk::publish_journal::{Item, Placed};
+use crate::disk::publish_journal::{Placed, PublishItem};
 use crate::disk::sparse::Span;
 use crate::disk::store::Store;
-use crate::disk::threads::{Outcome, Writer};
+use crate::disk::threads::{StoreOutcome, Writer};
 use crate::error::{Error, OptionsError, file_error, shown};
 use crate::options::Overwrite;
 
@@ -91,16 +91,16 @@ impl Writer for RawFileWriter {
         Ok(len)
     }
 
-    fn finish(&mut self, _: Option<&End>, latch: &CommitLatch) -> Result<Outcome, Error> {
+    fn finish(&mut self, _: Option<&End>, latch: &CommitLatch) -> Result<StoreOutcome, Error> {
         let bytes = self.extent.whole()?;
         self.store.flush(&[0], latch)?;
         let mut names = Names::default();
         let name = names.add(&self.name, false, &mut Budget::new(1));
         let name = name.map_err(|_| Error::Fault("a file name without a place"))?;
-        let item = Item { name, placed: Placed::File { number: 0, inode: 0 } };
+        let item = PublishItem { name, placed: Placed::File { number: 0, inode: 0 } };
         publish(&mut self.store, &names, vec![item], latch)?;
         self.store.clear();
-        Ok(Outcome::unproved(bytes))
+        Ok(StoreOutcome::unproved(bytes))
     }
 
     fn restart(&mut self, layout: Layout, _: &mut Vec<Buffer>) -> Result<(), Error> {

@@ -17,7 +17,7 @@ use crate::disk::directory::DirectoryWriter;
 use crate::disk::fault_injection::{Call, Fault, forget, plan};
 use crate::disk::leftovers::Leftovers;
 use crate::disk::store::{Store, with_state};
-use crate::disk::threads::{Outcome, Writer as _};
+use crate::disk::threads::{StoreOutcome, Writer as _};
 use crate::disk::trials::{KEPT, layout, sent, temporary};
 use crate::error::Error;
 use crate::options::{Overwrite, Resume};
@@ -41,7 +41,7 @@ fn accept(writer: &mut DirectoryWriter, images: Vec<Buffer>) -> Result<(), Error
     Ok(())
 }
 
-fn receive(from: &Path, to: &Path, how: How) -> Result<Outcome, Error> {
+fn receive(from: &Path, to: &Path, how: How) -> Result<StoreOutcome, Error> {
     let mut writer = open(to, how);
     let (images, end) = sent(&from.join("sub"), &mut writer);
     accept(&mut writer, images)?;

@@ -26,7 +26,7 @@ use netblt_proto::wire::packet::End;
 use crate::disk::attributes::FileTimes;
 use crate::disk::digest::Subtrees;
 use crate::disk::extras::Accounts;
-use crate::disk::file_list::{Cursor, Entry, FileList};
+use crate::disk::file_list::{Cursor, FileList, ListEntry};
 use crate::disk::have_list::{
     FilePart, HaveList, Node, digest_of_link, identity, part_identity, value_of,
 };
@@ -40,7 +40,7 @@ use crate::name_log::NameLog;
 use crate::options::Extras;
 use crate::progress::FilePosition;
 
-use open::{Content, FileChange, OpenFile, Stream, changed, read_pieces};
+use open::{Content, FileChange, OpenFile, StreamReader, changed, read_pieces};
 
 /// Makes buffer images of the entries of a list.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(crate) struct SourceReader {
     layout: Layout,
     /// `rfc998`: bytes only.
     plain: bool,
-    stream: Option<Stream>,
+    stream: Option<StreamReader>,
     manifest: Option<Manifest>,
     /// Read files are reported at the end.
     reports_files: bool,
@@ -75,7 +75,7 @@ struct ReadProgress {
     at: FilePosition,
     cursor: Cursor,
     /// The entry of the next extent, its index, and the offset in it.
-    current: Option<Arc<Entry>>,
+    current: Option<Arc<ListEntry>>,
     entry: usize,
     offset: u64,
     open: Option<OpenFile>,
@@ -83,7 +83,7 @@ struct ReadProgress {
     /// It is a range of a file.
     range: Option<FileRange>,
     /// How much of the entry the receiver has, once that was checked.
-    kept: Option<Kept>,
+    kept: Option<KeptPart>,
     /// The entry's hash, if parts of it are passed over.
     subtrees: Option<Box<Subtrees>>,
     kept_bytes: u64,
@@ -104,7 +104,7 @@ struct ReadProgress {
 
 /// How much of an entry the receiver has.
 #[derive(Debug)]
-enum Kept {
+enum KeptPart {
     Nothing,
     /// Found to be the same as here, in a file with these attributes.
     FilePart(Attributes, FilePart),
@@ -127,7 +127,7 @@ impl SourceReader {
 
     fn new(list: FileList, layout: Layout, plain: bool) -> Self {
         let stream = list.inner.take_stream();
-        let stream = stream.map(|reader| Stream { reader, peeked: None, started: false });
+        let stream = stream.map(|reader| StreamReader { reader, peeked: None, started: false });
         let progress = ReadProgress::new(Cursor::default(), list.inner.range);
         Self {
             list,
@@ -164,7 +164,7 @@ impl SourceReader {
     }
 
     /// The entry of the next extent.
-    fn entry(&mut self) -> Result<Option<Arc<Entry>>, Error> {
+    fn entry(&mut self) -> Result<Option<Arc<ListEntry>>, Error> {
         if self.progress.current.is_none() {
             let entry = self.progress.cursor.next(&self.list)?;
             entry.iter().try_for_each(|entry| check_name(entry, self.layout, self.plain))?;
@@ -249,7 +249,7 @@ impl SourceReader {
             let (bytes, number) = (self.progress.offset, self.progress.entry as u64);
             let digest = self.close(entry)?;
             if entry.kind.has_content() {
-                self.list_file((number, &entry.name), bytes, digest);
+                self.list_file(number, &entry.name, bytes, digest);
             }
             extent.digest = Some(digest);
             if first.is_some() && entry.kind == Kind::File && self.has_small(&extent) {
@@ -266,7 +266,7 @@ impl SourceReader {
     /// buffer.
     fn found_unreadable(
         &mut self,
-        entry: &Entry,
+        entry: &ListEntry,
         data: usize,
         table: usize,
     ) -> Option<(Extent, usize)> {
@@ -276,7 +276,7 @@ impl SourceReader {
     }
 
     /// A file was read, or need not be.
-    fn list_file(&mut self, (number, name): (u64, &[u8]), bytes: u64, digest: [u8; 32]) {
+    fn list_file(&mut self, number: u64, name: &[u8], bytes: u64, digest: [u8; 32]) {
         if self.reports_files {
             self.list.was_read(&Reading { number, name: name.to_vec(), bytes, digest });
         }
@@ -294,7 +294,7 @@ impl SourceReader {
     /// does not fit into the buffer.
     fn keep(
         &mut self,
-        entry: &Entry,
+        entry: &ListEntry,
         data: usize,
         table: usize,
     ) -> Result<Option<Option<Extent>>, Error> {
@@ -305,15 +305,15 @@ impl SourceReader {
         let kept = match self.progress.kept.take() {
             Some(kept) => kept,
             // An unreadable file is handled when it is to be sent.
-            None => self.look(entry).unwrap_or(Kept::Nothing),
+            None => self.look(entry).unwrap_or(KeptPart::Nothing),
         };
-        let Kept::FilePart(attributes, part) = kept else {
-            self.progress.kept = Some(Kept::Nothing);
+        let KeptPart::FilePart(attributes, part) = kept else {
+            self.progress.kept = Some(KeptPart::Nothing);
             return Ok(None);
         };
         let size = entry_bytes(Some(entry.name.len()), true) + attributes.more.encoded_len();
         if !self.layout.fits(data, table + size) {
-            self.progress.kept = Some(Kept::FilePart(attributes, part));
+            self.progress.kept = Some(KeptPart::FilePart(attributes, part));
             return Ok(Some(None));
         }
         let file = self.progress.entry as u64;
@@ -327,7 +327,7 @@ impl SourceReader {
                 self.progress.kept_bytes += entry.length;
                 self.progress.transfer.add(file, Kind::File, entry.length, &digest, &entry.name);
                 self.progress.next();
-                self.list_file((file, &entry.name), entry.length, digest);
+                self.list_file(file, &entry.name, entry.length, digest);
                 extent.digest = Some(digest);
             }
             FilePart::Nodes(nodes) => {
@@ -345,13 +345,13 @@ impl SourceReader {
     }
 
     /// Compares the receiver's claim of an entry with the file here, which is read for it.
-    fn look(&mut self, entry: &Entry) -> Result<Kept, Error> {
+    fn look(&mut self, entry: &ListEntry) -> Result<KeptPart, Error> {
         let attributes = self.open(entry)?;
         let id = identity(&entry.name, FileTimes::from(&attributes));
         let had = Arc::clone(&self.had);
         let part = had.part(&id).or_else(|| had.part(&part_identity(&entry.name)));
-        let Some(part) = part else { return Ok(Kept::Nothing) };
-        let Some(open) = &self.progress.open else { return Ok(Kept::Nothing) };
+        let Some(part) = part else { return Ok(KeptPart::Nothing) };
+        let Some(open) = &self.progress.open else { return Ok(KeptPart::Nothing) };
         let (range, list_allows) = (self.progress.range, self.list.inner.allows_changes);
         let same = match part {
             FilePart::Whole(digest) if let Some(range) = range => {
@@ -376,7 +376,7 @@ impl SourceReader {
                 })
             }
         };
-        Ok(if same { Kept::FilePart(attributes, part.clone()) } else { Kept::Nothing })
+        Ok(if same { KeptPart::FilePart(attributes, part.clone()) } else { KeptPart::Nothing })
     }
 
     /// Whether the receiver has a file that came to be one extent.
@@ -390,7 +390,7 @@ impl SourceReader {
     }
 
     /// The open entry is read to its end: its digest.
-    fn close(&mut self, entry: &Entry) -> Result<[u8; 32], Error> {
+    fn close(&mut self, entry: &ListEntry) -> Result<[u8; 32], Error> {
         let (number, linked) = (self.progress.entry as u64, self.has_other_names());
         let digest = self.progress.close(entry)?;
         if linked {
@@ -408,7 +408,7 @@ impl SourceReader {
     /// The extent for another name of an earlier entry, if that fits into the buffer.
     fn hard_link(
         &mut self,
-        entry: &Entry,
+        entry: &ListEntry,
         data: usize,
         table: usize,
     ) -> Result<Option<(Extent, usize)>, Error> {
@@ -436,7 +436,12 @@ impl SourceReader {
     }
 
     /// Fills `space` from the open entry.
-    fn read(&mut self, entry: &Entry, space: &mut [u8], may_end: bool) -> Result<Content, Error> {
+    fn read(
+        &mut self,
+        entry: &ListEntry,
+        space: &mut [u8],
+        may_end: bool,
+    ) -> Result<Content, Error> {
         let path = || self.list.inner.place(entry).path();
         let length = space.len();
         if let Some(target) = self.progress.target.take() {
@@ -575,7 +580,7 @@ impl ReadProgress {
     }
 
     /// The entry cannot be sent: the receiver is to forget it.
-    fn withdraw(&mut self, entry: &Entry, begun: bool) -> Extent {
+    fn withdraw(&mut self, entry: &ListEntry, begun: bool) -> Extent {
         let attributes =
             (!begun).then(|| Attributes { name: entry.name.to_vec(), ..Attributes::default() });
         let file = self.entry as u64;
@@ -600,7 +605,7 @@ impl ReadProgress {
     }
 
     /// The open entry is read to its end: its digest, and on to the next.
-    fn close(&mut self, entry: &Entry) -> Result<[u8; 32], Error> {
+    fn close(&mut self, entry: &ListEntry) -> Result<[u8; 32], Error> {
         let digest = match &self.subtrees {
             Some(subtrees) => subtrees.root().ok_or(Error::Fault("a file was not read to its end")),
             None => Ok(sparse::finish(&self.hasher, self.range)),
@@ -637,7 +642,7 @@ fn check_names(list: &FileList, layout: Layout) -> Result<(), Error> {
 }
 
 /// Checks that the name fits into a table beside a full data area, so that packing never stops.
-fn check_name(entry: &Entry, layout: Layout, plain: bool) -> Result<(), Error> {
+fn check_name(entry: &ListEntry, layout: Layout, plain: bool) -> Result<(), Error> {
     let size = entry_bytes(Some(entry.name.len()), true);
     if plain || layout.fits(layout.data_bytes(), size) {
         return Ok(());

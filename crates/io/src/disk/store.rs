@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use netblt_proto::content::{Attributes, Extent, ExtraAttributes, FileRange};
 
-use crate::disk::attributes::{FileTimes, Kept, apply, apply_to_link};
+use crate::disk::attributes::{FileTimes, KeptAttributes, apply, apply_to_link};
 use crate::disk::commit_latch::CommitLatch;
 use crate::disk::fault_injection::{self, Call};
 use crate::disk::metadata_writer::MetadataWriter;
@@ -349,7 +349,7 @@ impl Store {
         };
         let written = created.and_then(|(file, has_mode)| {
             sparse::write(&file, self.in_file(extent.into()), bytes)?;
-            let kept = Kept { has_mode, ..self.kept(number) };
+            let kept = KeptAttributes { has_mode, ..self.kept(number) };
             self.apply(file.as_fd(), &attributes.name, (times, kept), more)?;
             self.close_file(file)
         });
@@ -359,7 +359,7 @@ impl Store {
     /// Makes an empty file among the temporaries.
     pub(crate) fn empty(&mut self, number: u64, name: &[u8], times: FileTimes) -> io::Result<()> {
         let (file, has_mode) = self.create_with(number, times.mode)?;
-        let kept = Kept { has_mode, ..self.kept(number) };
+        let kept = KeptAttributes { has_mode, ..self.kept(number) };
         self.apply(file.as_fd(), name, (times, kept), None)?;
         self.close_file(file)
     }
@@ -403,7 +403,8 @@ impl Store {
         &mut self,
         from: u64,
         to: u64,
-        (name, times): (&[u8], FileTimes),
+        name: &[u8],
+        times: FileTimes,
     ) -> Result<(), Error> {
         let linked = self.place_of(from).and_then(|place| {
             let slot = from.to_string();
@@ -413,7 +414,7 @@ impl Store {
         });
         let linked = match linked.map_err(safe_open::errno) {
             Err(Errno::XDEV) => {
-                self.open_slot(from).and_then(|from| self.copy_to(from, to, (name, times)))
+                self.open_slot(from).and_then(|from| self.copy_to(from, to, name, times))
             }
             linked => linked.map_err(io::Error::from),
         };
@@ -425,11 +426,12 @@ impl Store {
         &mut self,
         mut from: File,
         slot: u64,
-        (name, times): (&[u8], FileTimes),
+        name: &[u8],
+        times: FileTimes,
     ) -> io::Result<()> {
         let (mut copy, has_mode) = self.create_with(slot, times.mode)?;
         io::copy(&mut from, &mut copy)?;
-        let kept = Kept { has_mode, ..self.kept(slot) };
+        let kept = KeptAttributes { has_mode, ..self.kept(slot) };
         self.apply(copy.as_fd(), name, (times, kept), None)?;
         flush::sync(&copy)?;
         self.close_file(copy)
@@ -634,23 +636,23 @@ impl Store {
     }
 
     /// The attributes of the sender that a temporary gets here.
-    pub(crate) fn kept(&self, slot: u64) -> Kept {
+    pub(crate) fn kept(&self, slot: u64) -> KeptAttributes {
         self.kept_in(site_of(slot))
     }
 
-    fn kept_in(&self, site: usize) -> Kept {
+    fn kept_in(&self, site: usize) -> KeptAttributes {
         let permitted = match (&self.staging, self.sites.borrow().permitted(site)) {
             _ if self.preserve => 0o777,
             (_, Some(permitted)) => permitted,
             (Some(staging), None) => staging.permitted,
             (None, None) => 0o777,
         };
-        Kept { permitted, inherited: 0, has_mode: false, times: self.keep_times }
+        KeptAttributes { permitted, inherited: 0, has_mode: false, times: self.keep_times }
     }
 
     /// The same of a directory that was made here: what new files in it may have, and the group
     /// that it hands on.
-    pub(crate) fn kept_by(&self, name: NameId, directory: &OwnedFd) -> io::Result<Kept> {
+    pub(crate) fn kept_by(&self, name: NameId, directory: &OwnedFd) -> io::Result<KeptAttributes> {
         let beside = self.sites.borrow().beside(name).and_then(|beside| beside.site);
         let known = beside.filter(|site| match site {
             &TOP => self.staging.is_some(),
@@ -659,12 +661,14 @@ impl Store {
         let kept = match known {
             Some(site) => self.kept_in(site),
             None if self.preserve => self.kept_in(TOP),
-            None => Kept { permitted: staging::permitted(directory)?, ..self.kept_in(TOP) },
+            None => {
+                KeptAttributes { permitted: staging::permitted(directory)?, ..self.kept_in(TOP) }
+            }
         };
         let inherited = rustix::fs::fstat(directory)?.st_mode & Mode::SGID.bits();
         #[allow(clippy::unnecessary_cast, reason = "its width differs between systems")]
         let inherited = inherited as u32;
-        Ok(Kept { inherited, ..kept })
+        Ok(KeptAttributes { inherited, ..kept })
     }
 
     fn staging(&mut self) -> io::Result<&Staging> {
@@ -688,7 +692,7 @@ impl Store {
         &self,
         file: BorrowedFd<'_>,
         name: &[u8],
-        (times, kept): (FileTimes, Kept),
+        (times, kept): (FileTimes, KeptAttributes),
         more: Option<&ExtraAttributes>,
     ) -> io::Result<()> {
         // The join of the ranges sets the file's attributes.

@@ -18,7 +18,7 @@ use crate::destination::Output;
 use crate::disk::commit_latch::CommitLatch;
 use crate::disk::layout::{Layout, broken};
 use crate::disk::sparse;
-use crate::disk::threads::{Outcome, Writer};
+use crate::disk::threads::{StoreOutcome, Writer};
 use crate::error::{Error, file_error, shown};
 use crate::options::OnFile;
 
@@ -153,18 +153,20 @@ impl Writer for StreamWriter {
         Ok(self.bytes - before)
     }
 
-    fn finish(&mut self, end: Option<&End>, _: &CommitLatch) -> Result<Outcome, Error> {
+    fn finish(&mut self, end: Option<&End>, _: &CommitLatch) -> Result<StoreOutcome, Error> {
         self.output.writer.flush().map_err(|e| self.failed(e))?;
         if !self.early.is_empty() || self.buffers == 0 {
             return Err(Error::NotVerified("incomplete data (missing ranges)".to_owned()));
         }
         if self.plain {
-            return Ok(Outcome::unproved(self.bytes));
+            return Ok(StoreOutcome::unproved(self.bytes));
         }
         let bytes = self.bytes;
         Ok(match self.verify(end) {
-            Ok(digest) => Outcome { verified: true, bytes, digest, files: 1, ..Outcome::default() },
-            Err(reason) => Outcome { bytes, reason, ..Outcome::default() },
+            Ok(digest) => {
+                StoreOutcome { verified: true, bytes, digest, files: 1, ..StoreOutcome::default() }
+            }
+            Err(reason) => StoreOutcome { bytes, reason, ..StoreOutcome::default() },
         })
     }
 

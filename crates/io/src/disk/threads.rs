@@ -80,7 +80,7 @@ pub(crate) trait Writer: Send + 'static {
     ) -> Result<u64, Error>;
     /// Every buffer has been accepted: compares, flushes and gives everything its final name,
     /// unless the gate is shut. Without an [`End`] (`rfc998`) there is nothing to compare with.
-    fn finish(&mut self, end: Option<&End>, latch: &CommitLatch) -> Result<Outcome, Error>;
+    fn finish(&mut self, end: Option<&End>, latch: &CommitLatch) -> Result<StoreOutcome, Error>;
     /// Forgets everything and starts over from buffer 1.
     fn restart(&mut self, layout: Layout, free: &mut Vec<Buffer>) -> Result<(), Error>;
     /// The bytes of HAVE, which is sent before buffer 1 comes.
@@ -115,7 +115,7 @@ impl Writer for Box<dyn Writer> {
         (**self).accept(number, buffer, free)
     }
 
-    fn finish(&mut self, end: Option<&End>, latch: &CommitLatch) -> Result<Outcome, Error> {
+    fn finish(&mut self, end: Option<&End>, latch: &CommitLatch) -> Result<StoreOutcome, Error> {
         (**self).finish(end, latch)
     }
 
@@ -142,7 +142,7 @@ impl Writer for Box<dyn Writer> {
 
 /// How a transfer ended at the receiver's disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub(crate) struct StoreOutcome {
     /// Stored, flushed, in place, and the digests are the sender's.
     pub verified: bool,
     /// File bytes stored.
@@ -169,7 +169,7 @@ pub(crate) struct Outcome {
     pub unwritten: Option<Warning>,
 }
 
-impl Outcome {
+impl StoreOutcome {
     /// The outcome of a transfer over a wire without proof.
     pub(crate) fn unproved(bytes: u64) -> Self {
         Self { bytes, files: 1, reason: NO_PROOF.to_owned(), ..Self::default() }
@@ -199,7 +199,7 @@ pub(crate) enum Stored {
     /// The answer to [`SinkThread::begin`]: the bytes of HAVE.
     Have(Vec<u8>),
     /// The answer to [`SinkThread::finish`].
-    Finished(Box<Outcome>),
+    Finished(Box<StoreOutcome>),
 }
 
 /// The writing thread, seen from the loop. Dropping it waits until the writer has removed its
@@ -257,7 +257,7 @@ struct Written {
     kept: u64,
     at: FilePosition,
     to: To,
-    outcome: Option<Outcome>,
+    outcome: Option<StoreOutcome>,
     had: Option<Vec<u8>>,
 }
 
@@ -287,7 +287,7 @@ impl SinkThread {
         let processor = ThreadCpu::default();
         let reporter = processor.reporter();
         spawn("netblt-write", move || {
-            write_loop((writer, reporter), &inbox, &outbox, (&current, &cleans), &waker);
+            write_loop(writer, reporter, &inbox, &outbox, &current, &cleans, &waker);
         })?;
         Ok(Self {
             commands: Some(commands),
@@ -460,10 +460,12 @@ impl Drop for SinkThread {
 }
 
 fn write_loop(
-    (mut writer, mut reporter): (impl Writer, ThreadCpuReporter),
+    mut writer: impl Writer,
+    mut reporter: ThreadCpuReporter,
     inbox: &Receiver<WriteCommand>,
     outbox: &SyncSender<Result<Written, Error>>,
-    (current, cleaning): (&AtomicU64, &AtomicBool),
+    current: &AtomicU64,
+    cleaning: &AtomicBool,
     waker: &impl Fn(),
 ) {
     let (mut writing, mut total) = (0, 0u64);

@@ -207,8 +207,8 @@ impl Writer for Adder {
         free.push(buffer);
         Ok(10)
     }
-    fn finish(&mut self, _: Option<&End>, _: &CommitLatch) -> Result<Outcome, Error> {
-        Ok(Outcome { bytes: self.sum, ..Outcome::default() })
+    fn finish(&mut self, _: Option<&End>, _: &CommitLatch) -> Result<StoreOutcome, Error> {
+        Ok(StoreOutcome { bytes: self.sum, ..StoreOutcome::default() })
     }
     fn restart(&mut self, _: Layout, _: &mut Vec<Buffer>) -> Result<(), Error> {
         self.sum = 0;
@@ -233,7 +233,7 @@ fn sink(fails: u64) -> (SinkThread, Receiver<()>, Receiver<()>) {
     (thread, woken, is_gone)
 }
 
-fn until_finished(thread: &mut SinkThread, woken: &Receiver<()>) -> (usize, Outcome) {
+fn until_finished(thread: &mut SinkThread, woken: &Receiver<()>) -> (usize, StoreOutcome) {
     let mut empties = 0;
     loop {
         match wait(woken, || thread.poll()) {

@@ -134,7 +134,7 @@ fn grant(
         if seen.contains(&option) {
             return Err(format!("{option} is given twice"));
         }
-        apply(&mut grant, (&option, value.as_deref()), rate)?;
+        apply(&mut grant, &option, value.as_deref(), rate)?;
         seen.push(option);
     }
     if ["read-only", "write-only"].iter().all(|only| seen.iter().any(|seen| seen == only)) {
@@ -145,7 +145,8 @@ fn grant(
 
 fn apply(
     grant: &mut Permissions,
-    (option, value): (&str, Option<&str>),
+    option: &str,
+    value: Option<&str>,
     rate: ReadRate<'_>,
 ) -> Result<(), String> {
     let needed = || value.ok_or_else(|| format!("{option} needs a value: {option}=..."));

@@ -205,30 +205,30 @@ pub(crate) fn meet(
         return Err(OptionsError::Repair.into());
     }
     let (socket, peer) = match (rendezvous, options.wire) {
-        (Rendezvous::Listen, Wire::Sealed) => listen(None, (options, config), clock, observer)?,
+        (Rendezvous::Listen, Wire::Sealed) => listen(None, options, config, clock, observer)?,
         (Rendezvous::Await(secret), Wire::Sealed) => {
-            listen(Some(secret), (options, config), clock, observer)?
+            listen(Some(secret), options, config, clock, observer)?
         }
         (Rendezvous::Connect(ticket), Wire::Sealed) => {
             let secret = Some(ticket.secret.clone());
             let config = Config { secret, ..config.clone() };
-            connect(&ticket.addresses, (options, &config), clock, observer, cancel)?
+            connect(&ticket.addresses, options, &config, clock, observer, cancel)?
         }
         (
             Rendezvous::Call { addresses, identity: identity @ Identity::Client(_) },
             Wire::Sealed,
         ) => {
             let config = Config { identity: Some(identity.clone()), ..config.clone() };
-            connect(addresses, (options, &config), clock, observer, cancel)?
+            connect(addresses, options, &config, clock, observer, cancel)?
         }
         (Rendezvous::Call { identity: Identity::Server(_), .. }, Wire::Sealed) => {
             return Err(OptionsError::NoClient.into());
         }
         (Rendezvous::Passive(address), Wire::Rfc998) => {
-            wait_at(address, (options, config), clock, observer, cancel)?
+            wait_at(address, options, config, clock, observer, cancel)?
         }
         (Rendezvous::Active(address), Wire::Rfc998) => {
-            call(address, (options, config), clock, observer, cancel)?
+            call(address, options, config, clock, observer, cancel)?
         }
         (Rendezvous::Listen | Rendezvous::Await(_) | Rendezvous::Connect(_), Wire::Rfc998) => {
             return Err(OptionsError::Ticket.into());
@@ -251,7 +251,8 @@ fn open(bind: &Bind, options: &Options) -> Result<Socket, Error> {
 /// Waits for a peer that has the ticket made here, or this secret.
 fn listen(
     known: Option<&Secret>,
-    (options, config): (&Options, &Config),
+    options: &Options,
+    config: &Config,
     clock: Clock,
     observer: &mut dyn Observer,
 ) -> Result<(Socket, Dialer), Error> {
@@ -285,7 +286,8 @@ fn listen(
 /// Connects to the peer at one of these addresses, with the secret or the identity of `config`.
 fn connect(
     addresses: &[String],
-    (options, config): (&Options, &Config),
+    options: &Options,
+    config: &Config,
     clock: Clock,
     observer: &mut dyn Observer,
     cancel: &Cancel,
@@ -310,7 +312,8 @@ fn connect(
 /// The passive end of `rfc998`.
 fn wait_at(
     address: &str,
-    (options, config): (&Options, &Config),
+    options: &Options,
+    config: &Config,
     clock: Clock,
     observer: &mut dyn Observer,
     cancel: &Cancel,
@@ -337,7 +340,8 @@ fn wait_at(
 /// The active end of `rfc998`.
 fn call(
     address: &str,
-    (options, config): (&Options, &Config),
+    options: &Options,
+    config: &Config,
     clock: Clock,
     observer: &mut dyn Observer,
     cancel: &Cancel,

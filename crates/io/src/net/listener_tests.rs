@@ -18,14 +18,15 @@ fn address(i: u16) -> SocketAddr {
 
 /// Passes the packets of one round between `caller` at `address` and `listener`.
 fn exchange(listener: &mut Listener, caller: &mut Endpoint, address: SocketAddr, deaf: bool) {
-    exchange_at(Instant::EPOCH, listener, caller, (address, deaf));
+    exchange_at(Instant::EPOCH, listener, caller, address, deaf);
 }
 
 fn exchange_at(
     now: Instant,
     listener: &mut Listener,
     caller: &mut Endpoint,
-    (address, deaf): (SocketAddr, bool),
+    address: SocketAddr,
+    deaf: bool,
 ) {
     let server = self::address(1);
     let mut batch = Vec::new();
@@ -126,8 +127,8 @@ fn a_peer_that_repeats_openings_keeps_no_other_out() {
     let [other, third] = [1, 2].map(|port| SocketAddr::from(([198, 51, 100, 1], port)));
     let greedy = |now, listener: &mut Listener, i| {
         let mut caller = caller(i);
-        exchange_at(now, listener, &mut caller, (address(i), false));
-        exchange_at(now, listener, &mut caller, (address(i), true));
+        exchange_at(now, listener, &mut caller, address(i), false);
+        exchange_at(now, listener, &mut caller, address(i), true);
     };
     let mut early = caller(2);
     exchange(&mut listener, &mut early, other, false);
@@ -153,7 +154,7 @@ fn a_peer_that_repeats_openings_keeps_no_other_out() {
     let response =
         Datagram { from: address(1), local: None, meta: RecvMeta::default(), bytes: &mut response };
     early.handle_datagram(now, response);
-    exchange_at(now, &mut listener, &mut early, (other, false));
+    exchange_at(now, &mut listener, &mut early, other, false);
     assert_eq!(opened(&mut listener), [other], "what had begun is still there");
 }
 

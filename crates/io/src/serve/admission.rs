@@ -67,14 +67,16 @@ impl ServerState<'_> {
         &mut self,
         now: Instant,
         key: ConnectionKey,
-        (peer, parameters, image_bytes): (SocketAddr, &Parameters, u32),
+        peer: SocketAddr,
+        parameters: &Parameters,
+        image_bytes: u32,
         end: &Endpoint,
     ) -> Result<Connection, RequestError> {
         let (peer_key, stem) = (end.peer_key(), end.stem());
         let role = Role::left_by(parameters.mode);
         let (shown, lender) = (peer_key, peer_key.and_then(|shown| self.puts.lender(shown)));
         let peer_key = lender.or(shown);
-        let permissions = self.authorize(now, (peer_key, peer, role), stem)?;
+        let permissions = self.authorize(now, peer_key, peer, role, stem)?;
         let (seen, cancel): (Arc<TransferStatus>, Cancel) = Default::default();
         let memory_share = self.budget.share(ClientId::of(peer_key, peer));
         let control = Control::new();
@@ -96,7 +98,7 @@ impl ServerState<'_> {
             }
             Role::Receiver => {
                 let waiting = self.announced(&parameters.client, shown)?;
-                let count = most_at_first(parameters, (at_first, image_bytes));
+                let count = most_at_first(parameters, at_first, image_bytes);
                 let place = (&mut self.pool, &mut self.sessions);
                 let stock =
                     stock(place, stem, (count, image_bytes), (self.connections.len(), true));
@@ -167,7 +169,9 @@ impl ServerState<'_> {
     fn authorize(
         &mut self,
         now: Instant,
-        (peer_key, peer, role): (Option<PublicKey>, SocketAddr, Role),
+        peer_key: Option<PublicKey>,
+        peer: SocketAddr,
+        role: Role,
         stem: Option<u32>,
     ) -> Result<Arc<Permissions>, RequestError> {
         let busy = |why| Err(RequestError::new(RequestErrorKind::Busy, why));
@@ -332,7 +336,7 @@ pub(super) fn carried(bytes: u64, files: Option<u64>) -> u64 {
 /// How many buffers a transfer can use at first: no more than it can fill, by the sender's
 /// announcement. A single file fills as many as its bytes need, each with at least half of its room
 /// for data.
-fn most_at_first(parameters: &Parameters, (count, bytes): (u32, usize)) -> u64 {
+fn most_at_first(parameters: &Parameters, count: u32, bytes: usize) -> u64 {
     let announcement = Announcement::parse(&parameters.client);
     let filled = match (announcement.data_bytes, announcement.files) {
         (Some(data), Some(0 | 1)) => data / (bytes as u64 / 2).max(1) + 2,

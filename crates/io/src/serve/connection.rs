@@ -199,7 +199,7 @@ impl Connection {
     }
 
     /// Whether it puts files there.
-    pub(super) fn puts(&self, (permissions, upload_key): (&Permissions, &[u8])) -> bool {
+    pub(super) fn puts(&self, permissions: &Permissions, upload_key: &[u8]) -> bool {
         self.asked.0 == "receive"
             && self.asked.1 == upload_key
             && self.permissions.root == permissions.root

@@ -71,7 +71,7 @@ pub(super) fn perform(
         ));
     }
     match &request.what {
-        RequestKind::Get { trees, name, .. } => get(look(root, path, (*trees, name), with)?, with),
+        RequestKind::Get { trees, name, .. } => get(look(root, path, *trees, name, with)?, with),
         RequestKind::Put(_) if request.cancels_upload().is_some() => {
             answer([ResponseItem::Done(1)], layout)
         }
@@ -85,7 +85,7 @@ pub(super) fn perform(
             let data = match (entry.sort, *trees) {
                 // It takes as much as it needs to send the tree, and as much memory.
                 (EntryType::Directory, true) => {
-                    look(root, path, (true, request::NAME.as_bytes()), with)?.0.data_bytes()
+                    look(root, path, true, request::NAME.as_bytes(), with)?.0.data_bytes()
                 }
                 _ => Some(entry.data).filter(|data| *data < entry.length),
             };
@@ -94,7 +94,7 @@ pub(super) fn perform(
             answer(lines, layout)
         }
         RequestKind::List { after, most } => {
-            let (lines, memory) = list(root, path, (after, *most), with)?;
+            let (lines, memory) = list(root, path, after, *most, with)?;
             let mut outgoing = outgoing(lines, layout)?;
             outgoing.reader.hold(memory);
             Ok(Done::Send(Box::new(outgoing)))
@@ -103,7 +103,7 @@ pub(super) fn perform(
             answer([ResponseItem::Done(make(root, path, *parents)?)], layout)
         }
         RequestKind::Remove { directory, tree } => {
-            answer([ResponseItem::Done(remove(root, path, (*directory, *tree), cancel)?)], layout)
+            answer([ResponseItem::Done(remove(root, path, *directory, *tree, cancel)?)], layout)
         }
         RequestKind::Rename { to, replace } => {
             answer([ResponseItem::Done(rename_copy::rename(root, path, to, *replace)?)], layout)
@@ -111,7 +111,7 @@ pub(super) fn perform(
         RequestKind::Copy { to, how } => {
             let bytes = options.max_bytes.unwrap_or(u64::MAX);
             let bounds = Bounds { count: options.max_files, bytes };
-            let count = rename_copy::copy(root, (path, to), *how, bounds, cancel)?;
+            let count = rename_copy::copy(root, path, to, *how, bounds, cancel)?;
             answer([ResponseItem::Done(count)], layout)
         }
         RequestKind::Read { pieces } => {
@@ -124,7 +124,7 @@ pub(super) fn perform(
         RequestKind::Send { trees, name, push } => {
             let none = || RequestError::new(RequestErrorKind::Failed, "internal server error");
             let outward = outward.ok_or_else(none)?;
-            let found = look(root, path, (*trees, name), with)?;
+            let found = look(root, path, *trees, name, with)?;
             let (progress, fails) = outward.send(found, push, cancel)?;
             let outgoing = streamed(Box::new(progress), u64::MAX, layout)?;
             Ok(Done::Send(Box::new(OutgoingData { fails: Some(fails), ..outgoing })))
@@ -186,7 +186,8 @@ fn streamed(
 fn look(
     root: &OwnedFd,
     path: &[u8],
-    (trees, name): (bool, &[u8]),
+    trees: bool,
+    name: &[u8],
     with: &HandlerContext<'_>,
 ) -> Result<(FileList, Arc<OwnedFd>), RequestError> {
     let handle = match path {
@@ -300,7 +301,8 @@ fn stat(root: &OwnedFd, path: &[u8]) -> Result<Entry, RequestError> {
 fn list(
     root: &OwnedFd,
     path: &[u8],
-    (after, most): (&[u8], u64),
+    after: &[u8],
+    most: u64,
     with: &HandlerContext<'_>,
 ) -> Result<(Vec<ResponseItem>, MemoryLease), RequestError> {
     let mut memory = with.options.memory_share.lease();
@@ -361,7 +363,8 @@ fn make(root: &OwnedFd, path: &[u8], parents: bool) -> Result<u64, RequestError>
 fn remove(
     root: &OwnedFd,
     path: &[u8],
-    (directory, tree): (bool, bool),
+    directory: bool,
+    tree: bool,
     cancel: &Cancel,
 ) -> Result<u64, RequestError> {
     if path.is_empty() {

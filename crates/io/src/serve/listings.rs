@@ -39,12 +39,12 @@ struct Listing {
     directory: (u64, u64),
     /// They are those behind this one.
     after: Box<[u8]>,
-    names: Arc<Names>,
+    names: Arc<CachedNames>,
     used: Instant,
 }
 
 #[derive(Debug)]
-struct Names {
+struct CachedNames {
     list: Vec<Box<[u8]>>,
     /// There are others behind the last one.
     more: bool,
@@ -59,7 +59,7 @@ pub(super) struct Page {
     pub(super) more: bool,
 }
 
-impl Names {
+impl CachedNames {
     /// At most so many names after this one; `None` if it is not known whether there are more.
     fn page(&self, after: &[u8], most: usize) -> Option<Page> {
         let from = self.list.partition_point(|name| **name <= *after);
@@ -87,7 +87,7 @@ impl Listings {
         if let Some(page) = known.and_then(|names| names.page(after, most)) {
             return Ok(page);
         }
-        let names = Arc::new(read(directory, (after, most), memory.lease(), cancel)?);
+        let names = Arc::new(read(directory, after, most, memory.lease(), cancel)?);
         let page = names.page(after, most).unwrap_or_default();
         if page.more {
             let (after, used) = (after.into(), Instant::now());
@@ -96,7 +96,7 @@ impl Listings {
         Ok(page)
     }
 
-    fn find(&self, client: ClientId, place: (u64, u64), after: &[u8]) -> Option<Arc<Names>> {
+    fn find(&self, client: ClientId, place: (u64, u64), after: &[u8]) -> Option<Arc<CachedNames>> {
         let mut all = self.all();
         let is_it =
             |of: &&mut Listing| of.client == client && of.directory == place && *of.after <= *after;
@@ -138,10 +138,11 @@ fn remove_oldest(all: &mut Vec<Listing>, of: impl Fn(&Listing) -> bool) {
 /// The names in a directory after this one, as many as there is memory for, and at least these.
 fn read(
     directory: &OwnedFd,
-    (after, most): (&[u8], usize),
+    after: &[u8],
+    most: usize,
     mut memory: MemoryLease,
     cancel: &Cancel,
-) -> Result<Names, RequestError> {
+) -> Result<CachedNames, RequestError> {
     let mut list: Vec<Box<[u8]>> = Vec::new();
     let (mut kept, mut more) = (MOST_NAMES.max(most + 1), false);
     let mut cut = |list: &mut Vec<Box<[u8]>>, memory: &mut MemoryLease, kept: usize| {
@@ -175,7 +176,7 @@ fn read(
         }
     }
     cut(&mut list, &mut memory, kept);
-    Ok(Names { list, more, _memory: memory })
+    Ok(CachedNames { list, more, _memory: memory })
 }
 
 fn cost(name: &[u8]) -> u64 {

@@ -65,7 +65,7 @@ pub(super) fn put(
 /// Gives a file its name if all its ranges are there. Otherwise it is not found.
 pub(super) fn join(root: &OwnedFd, path: &[u8], wish: &Join) -> Result<u64, RequestError> {
     let parent = safe_open::directory(root.as_fd(), path)?;
-    let whole = ranges::whole(&parent, &wish.file, (wish.total, wish.bytes))?;
+    let whole = ranges::whole(&parent, &wish.file, wish.total, wish.bytes)?;
     let (directory, file) = whole.map_err(|range| {
         let why = format!("the range of the file at {} is not there", range.offset);
         RequestError::new(RequestErrorKind::NotFound, why)

@@ -147,7 +147,8 @@ pub(super) fn flush(directory: &OwnedFd) {
 /// Copies something to another name. How many files, directories and links that are.
 pub(super) fn copy(
     root: &OwnedFd,
-    (from, to): (&[u8], &[u8]),
+    from: &[u8],
+    to: &[u8],
     how: Copying,
     bounds: Bounds,
     cancel: &Cancel,
@@ -200,9 +201,7 @@ impl Copier<'_> {
         let stat = safe_open::status(parent, leaf.as_bytes())?.ok_or_else(gone)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => self.file((parent, leaf), target)?,
-            FileType::Directory if self.how.trees => {
-                self.directory((parent, leaf), target, down)?
-            }
+            FileType::Directory if self.how.trees => self.directory(parent, leaf, target, down)?,
             FileType::Symlink => {
                 let to =
                     rustix::fs::readlinkat(parent, leaf, Vec::new()).map_err(io::Error::from)?;
@@ -279,7 +278,8 @@ impl Copier<'_> {
 
     fn directory(
         &mut self,
-        (parent, leaf): (&OwnedFd, &OsStr),
+        parent: &OwnedFd,
+        leaf: &OsStr,
         target: &Place<'_>,
         down: u32,
     ) -> Result<(), RequestError> {

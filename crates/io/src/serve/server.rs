@@ -75,13 +75,14 @@ pub fn serve(
     observer: &mut dyn ServerObserver,
     cancel: &Cancel,
 ) -> Result<(), Error> {
-    serve_with(true, (service, options), observer, cancel)
+    serve_with(true, service, options, observer, cancel)
 }
 
 /// The same. Without `sessions` it behaves like a server that does not know them.
 pub(super) fn serve_with(
     sessions: bool,
-    (service, options): (&Service, &Options),
+    service: &Service,
+    options: &Options,
     observer: &mut dyn ServerObserver,
     cancel: &Cancel,
 ) -> Result<(), Error> {
@@ -233,7 +234,7 @@ impl ServerApp<'_> {
             self.deferred.forget(key);
             self.finish_connection(now, old, Err(Error::Restarted("its client restarted")));
         }
-        match self.state.accept(now, key, (peer, &parameters, image_bytes), end) {
+        match self.state.accept(now, key, peer, &parameters, image_bytes, end) {
             Ok(connection) => {
                 if let (true, Some(id)) = (connection.is_session(), end.connection_id()) {
                     self.state.sessions.begin(now, id, (key, connection.peer_key));
@@ -384,7 +385,8 @@ impl ServerApp<'_> {
         if request.is_put()
             && takeover::peer_liveness_unknown(
                 &self.state.connections,
-                (&permissions, &request.upload_key()),
+                &permissions,
+                &request.upload_key(),
                 now,
             )
         {
@@ -464,7 +466,7 @@ impl ServerApp<'_> {
     /// A new upload to a path whose earlier upload has fallen silent comes most likely from the
     /// same client, restarted. What has come is to be resumed, so the old connection goes.
     fn take_over(&mut self, now: Instant, path: &[u8], permissions: &Permissions) {
-        for connection in takeover::evict_stale(&mut self.state.connections, (permissions, path)) {
+        for connection in takeover::evict_stale(&mut self.state.connections, permissions, path) {
             self.finish_connection(now, connection, Err(Error::Restarted("its client restarted")));
         }
         self.forget(|waiting| {
@@ -616,7 +618,7 @@ impl ServerApp<'_> {
         self.state.pool.give(connection.beyond);
         connection.cancel.cancel();
         connection.session.into_iter().for_each(|id| {
-            self.state.sessions.over(now, id, (connection.shared, connection.have_bytes))
+            self.state.sessions.over(now, id, connection.shared, connection.have_bytes)
         });
         if let Task::Session = connection.task {
             return;

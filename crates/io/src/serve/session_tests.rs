@@ -52,9 +52,8 @@ impl Host {
         let ((tickets, ticket), (records, accounts)) = (channel(), channel());
         let cancel = Cancel::default();
         let (at, ends) = (options.clone(), cancel.clone());
-        let run = move || {
-            serve_with(sessions, (&service, &at), &mut TestObserver(tickets, records), &ends)
-        };
+        let run =
+            move || serve_with(sessions, &service, &at, &mut TestObserver(tickets, records), &ends);
         let thread = Some(std::thread::spawn(run));
         let rendezvous = Rendezvous::Connect(ticket.recv().unwrap());
         Self { directory, accounts: Mutex::new(accounts), rendezvous, options, cancel, thread }

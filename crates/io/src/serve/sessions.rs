@@ -101,7 +101,7 @@ impl Sessions {
     }
 
     /// A request has ended, with so many bytes of buffers and of HAVE.
-    pub(super) fn over(&mut self, now: Instant, id: u32, (bytes, have_bytes): (u64, u64)) {
+    pub(super) fn over(&mut self, now: Instant, id: u32, bytes: u64, have_bytes: u64) {
         let Some(one) = self.0.get_mut(&id) else { return };
         one.branches = one.branches.saturating_sub(1);
         one.taken -= bytes.min(one.taken);
@@ -187,7 +187,7 @@ mod tests {
         sessions.end(7);
         assert_eq!(sessions.len(), 1, "what is asked goes on");
         assert_eq!((sessions.add_have_bytes(7, 30), sessions.add_have_bytes(7, 12)), (30, 42));
-        (0..BRANCHES).for_each(|_| sessions.over(secs(1), 7, (40, 1)));
+        (0..BRANCHES).for_each(|_| sessions.over(secs(1), 7, 40, 1));
         assert_eq!(sessions.len(), 0);
     }
 

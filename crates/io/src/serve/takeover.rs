@@ -40,7 +40,7 @@ impl DeferredUploads {
     ) -> Option<Request> {
         let (request, since) = self.0.get(&key)?;
         let permissions = &connections.get(&key)?.permissions;
-        if peer_liveness_unknown(connections, (permissions, &request.upload_key()), *since) {
+        if peer_liveness_unknown(connections, permissions, &request.upload_key(), *since) {
             return None;
         }
         self.0.remove(&key).map(|(request, _)| request)
@@ -51,21 +51,23 @@ impl DeferredUploads {
 /// since then, but it has not been silent for long enough to count as dead.
 pub(super) fn peer_liveness_unknown(
     connections: &ConnectionMap,
-    (permissions, upload_key): (&Permissions, &[u8]),
+    permissions: &Permissions,
+    upload_key: &[u8],
     since: Instant,
 ) -> bool {
     let mut here =
-        connections.values().filter(|connection| connection.puts((permissions, upload_key)));
+        connections.values().filter(|connection| connection.puts(permissions, upload_key));
     here.any(|connection| connection.last_received() <= since && !connection.is_silent())
 }
 
 /// Removes the uploads there whose clients have fallen silent: a new upload takes their place.
 pub(super) fn evict_stale(
     connections: &mut ConnectionMap,
-    (permissions, upload_key): (&Permissions, &[u8]),
+    permissions: &Permissions,
+    upload_key: &[u8],
 ) -> Vec<Connection> {
     let is_old = |connection: &Connection| {
-        connection.puts((permissions, upload_key)) && connection.is_silent()
+        connection.puts(permissions, upload_key) && connection.is_silent()
     };
     let old = connections.iter().filter(|(_, connection)| is_old(connection)).map(|(key, _)| *key);
     let old: Vec<ConnectionKey> = old.collect();

@@ -125,7 +125,7 @@ impl BufferPool {
     pub(crate) fn wanted(&mut self, now: Instant, end: &Endpoint) -> usize {
         let Some((need, agreed)) = &mut self.open else { return 0 };
         let (moved, rtt) = end.moved();
-        let wanted = Some(need.buffers(now, (moved + self.beside, rtt)));
+        let wanted = Some(need.buffers(now, moved + self.beside, rtt));
         let wanted = wanted.filter(|wanted| *wanted > FIRST_BUFFERS);
         (wanted.unwrap_or(0) as usize).min(*agreed)
     }

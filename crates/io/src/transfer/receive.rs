@@ -23,7 +23,7 @@ use crate::disk::manifest::Manifest;
 use crate::disk::raw_file::RawFileWriter;
 use crate::disk::staging::kept_name;
 use crate::disk::stream::StreamWriter;
-use crate::disk::threads::{Outcome, SinkThread, Stored, Writer};
+use crate::disk::threads::{SinkThread, StoreOutcome, Stored, Writer};
 use crate::error::{Error, OptionsError, Warning, shown};
 use crate::net::connections::Oversize;
 use crate::net::establish::{self, Establish};
@@ -178,7 +178,7 @@ pub(crate) fn receive_via(
 }
 
 /// Warns of all problems at the disk's side of a transfer.
-fn warn_of(observer: &mut dyn Observer, outcome: &Outcome) {
+fn warn_of(observer: &mut dyn Observer, outcome: &StoreOutcome) {
     for text in &outcome.notes {
         observer.warn(&Warning::Leftover(text.clone()));
     }
@@ -245,7 +245,7 @@ pub(crate) fn writer(
 
 /// The result of a transfer at its receiver.
 pub(crate) struct ReceiveResult {
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: StoreOutcome,
     pub(crate) at: Instant,
 }
 
@@ -286,7 +286,7 @@ pub(crate) struct Receiving<'a, W> {
     patience: Option<Instant>,
     waker: Waker,
     total: Option<u64>,
-    outcome: Option<Outcome>,
+    outcome: Option<StoreOutcome>,
     /// Everything was handed over, and the disk is to judge it.
     finishing: bool,
     /// The connection is closed, and only the disk is not done.
@@ -508,7 +508,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
         Facts::new(stats, now, self.session.cpu_share(elapsed), (self.stalled, storing))
     }
 
-    fn received(&self, now: Instant, outcome: Outcome) -> ReceiveResult {
+    fn received(&self, now: Instant, outcome: StoreOutcome) -> ReceiveResult {
         ReceiveResult { outcome, at: now }
     }
 
@@ -624,7 +624,7 @@ impl<W: Writer> Application for Receiving<'_, W> {
                     self.offer_idle(now, end);
                 }
             }
-            Event::Filled(number, buffer) => return self.filled(now, end, (number, buffer)),
+            Event::Filled(number, buffer) => return self.filled(now, end, number, buffer),
             Event::Returned(buffer) => {
                 self.count_main();
                 self.count_back(0);

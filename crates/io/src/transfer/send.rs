@@ -58,13 +58,14 @@ pub fn send(
     observer: &mut dyn Observer,
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
-    send_via(source, (Establish::Meet(rendezvous), options), observer, cancel)
+    send_via(source, Establish::Meet(rendezvous), options, observer, cancel)
 }
 
 /// [`send`], this way or another.
 pub(crate) fn send_via(
     source: Source,
-    (way, options): (Establish<'_>, &Options),
+    way: Establish<'_>,
+    options: &Options,
     observer: &mut dyn Observer,
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
@@ -83,7 +84,7 @@ pub(crate) fn send_list(
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
     let transfer_bytes = list.total_bytes();
-    let config = announcing((way, options), list);
+    let config = announcing(way, options, list);
     let mut own_reader = Some(open_reader(list, &config, options)?);
     let stock = buffers(options.buffers, capacity(&config), 0)?;
     let (mut host, mut peer) = establish::meet(way, options, &config, observer, cancel)?;
@@ -217,7 +218,7 @@ fn remembers(options: &Options) -> bool {
 
 /// Announces what is known of the files in the client string, if that has no other text; and gives
 /// the machine the saved rate of the path.
-fn announcing((way, options): (Establish<'_>, &Options), list: &FileList) -> Config {
+fn announcing(way: Establish<'_>, options: &Options, list: &FileList) -> Config {
     let mut config = config(options, Role::Sender, list.total_bytes());
     if let (None, Wire::Sealed) = (&options.client, options.wire) {
         let files = list.total_bytes().and_then(|_| list.files_in_all());

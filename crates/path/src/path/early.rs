@@ -41,7 +41,7 @@ pub(super) enum Verdict {
 
 /// What waits as a packet joins.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
+pub(super) struct QueueState {
     pub(super) bytes: u64,
     pub(super) delay: Duration,
     pub(super) rate: Option<Rate>,
@@ -92,7 +92,7 @@ impl EarlyState {
         &mut self,
         now: Instant,
         early: EarlyDrop,
-        waiting: Waiting,
+        waiting: QueueState,
         capable: bool,
     ) -> Verdict {
         let (hit, may_mark) = match early {
@@ -151,14 +151,14 @@ impl EarlyState {
         }
     }
 
-    fn pie_hits(&mut self, target: Duration, waiting: Waiting) -> bool {
+    fn pie_hits(&mut self, target: Duration, waiting: QueueState) -> bool {
         let short = self.old_delay < target / 2 && self.probability < ONE / 5;
         let drawn = self.rng.below(ONE) < self.probability;
         drawn && self.allowance.is_zero() && !short && waiting.bytes > 2 * PACKET
     }
 
     /// The mean, which falls while nothing waits as if so many packets had come meanwhile.
-    fn update_mean(&mut self, now: Instant, waiting: Waiting) {
+    fn update_mean(&mut self, now: Instant, waiting: QueueState) {
         let idle = now.since(std::mem::replace(&mut self.last, now));
         if waiting.bytes == 0 {
             let packets = waiting.rate.map_or(0, |rate| rate.bytes_in(idle) / PACKET);

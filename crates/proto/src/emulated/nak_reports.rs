@@ -132,7 +132,8 @@ impl NakReports {
     fn report(
         &mut self,
         now: Instant,
-        (ask, times): (ResendRequest, u32),
+        ask: ResendRequest,
+        times: u32,
         holes: &dyn MissingRanges,
         asks: &mut Vec<ResendRequest>,
     ) -> Option<ResendRequest> {
@@ -164,7 +165,7 @@ impl NakReports {
                 continue;
             }
             let before = asks.len();
-            if let Some(ask) = self.report(now, (ask, times + 1), holes, asks) {
+            if let Some(ask) = self.report(now, ask, times + 1, holes, asks) {
                 self.reported.push_back(ReportedLoss { ask, ..reported });
             }
             self.expiries += u64::from(asks.len() > before);
@@ -211,7 +212,7 @@ impl LossDetector for NakReports {
         while asks.len() < REQUESTS_PER_POLL
             && let Some(ask) = self.found.pop_front()
         {
-            if let Some(left) = self.report(now, (ask, 0), holes, asks) {
+            if let Some(left) = self.report(now, ask, 0, holes, asks) {
                 self.found.push_front(left);
                 break;
             }

@@ -37,8 +37,8 @@ impl Endpoint {
         let Parameters { death_timer, client, .. } = settled.parameters;
         let parameters = Parameters { death_timer, client, ..parameters };
         let codec = connection.codec_of(&keys, true)?;
-        let opened = Opened::branch(codec, (parameters, table_bytes), rtt, Entropy::new(entropy));
-        Some(self.branched(config, now, (validated, stem), opened))
+        let opened = Opened::branch(codec, parameters, table_bytes, rtt, Entropy::new(entropy));
+        Some(self.branched(config, now, validated, stem, opened))
     }
 
     /// Active end: a packet of the branch with this connection id arrived.
@@ -82,9 +82,8 @@ impl Endpoint {
             std::iter::from_fn(|| branches.take_arrived()).find(|(_, keys)| !is_taken(keys.id))?;
         let HandshakePayload { parameters, table_bytes, .. } = branch.offer;
         let codec = connection.codec_of(&keys, false)?;
-        let opened =
-            Opened::branch(codec, (parameters, table_bytes), rtt, Entropy::new(entropy()?));
-        Some(self.branched(self.config.clone(), now, (validated, stem), opened))
+        let opened = Opened::branch(codec, parameters, table_bytes, rtt, Entropy::new(entropy()?));
+        Some(self.branched(self.config.clone(), now, validated, stem, opened))
     }
 
     /// The connection id, at this end, of the connection from which this one branched.
@@ -96,7 +95,8 @@ impl Endpoint {
         &self,
         config: Config,
         now: Instant,
-        (validated, stem): (Route, Option<u32>),
+        validated: Route,
+        stem: Option<u32>,
         opened: Opened,
     ) -> Self {
         let config = Config { branches: false, ..config };
@@ -112,7 +112,8 @@ impl Endpoint {
         &mut self,
         connection: &mut Connection,
         root: Option<ExporterSecret>,
-        (parameters, table_bytes): (&Parameters, u32),
+        parameters: &Parameters,
+        table_bytes: u32,
         rtt: HandshakeRtt,
     ) {
         let active = matches!(self.opener, HandshakeSide::Active(_));

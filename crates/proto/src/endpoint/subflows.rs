@@ -275,7 +275,8 @@ impl Endpoint {
         let rtt = self.stats(now).min_rtt;
         Some(Opened::branch(
             codec,
-            (parameters.clone(), *table_bytes),
+            parameters.clone(),
+            *table_bytes,
             HandshakeRtt { measured: rtt, longest: rtt },
             entropy,
         ))

@@ -110,7 +110,8 @@ impl Opened {
     /// A connection that branches from one with these round trips.
     pub(crate) fn branch(
         codec: Codec,
-        (parameters, table_bytes): (Parameters, u32),
+        parameters: Parameters,
+        table_bytes: u32,
         rtt: HandshakeRtt,
         entropy: Entropy,
     ) -> Self {

@@ -167,7 +167,8 @@ impl Passive {
         HandledAt { now, host_stall }: HandledAt,
         route: Route,
         bytes: &'a mut [u8],
-        (config, words): (&Config, EarlyControl<'_>),
+        config: &Config,
+        words: EarlyControl<'_>,
         current: Option<CurrentConnection>,
     ) -> ResponderAction<'a> {
         if config.wire == Wire::Rfc998 {
@@ -242,7 +243,8 @@ impl Passive {
             ReceivedOpen { now, route, len, validated },
             &caller,
             &frame,
-            (config, words),
+            config,
+            words,
         )? {
             Ok(slot) => {
                 let greeting = slot.answer(len);
@@ -259,7 +261,8 @@ impl Passive {
         open: ReceivedOpen,
         caller: &AuthenticatedPeer,
         frame: &OpenFrame<'_>,
-        (config, words): (&Config, EarlyControl<'_>),
+        config: &Config,
+        words: EarlyControl<'_>,
     ) -> Option<Result<HalfOpen, Vec<u8>>> {
         let means = caller.means(config)?;
         let draw = self.entropy.draw();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use netblt_path::{LinkOptions, QueueLimit};
 use netblt_proto::units::Rate;
-use netblt_sim::bottleneck::{FlowOptions, Kind, Outcome, Scene, run};
+use netblt_sim::bottleneck::{FlowOptions, Kind, Scene, SceneOutcome, run};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
@@ -73,7 +73,7 @@ impl Place {
     }
 
     /// The flows through this place.
-    pub(crate) fn run(&self, flows: Vec<FlowOptions>, seed: u64) -> Outcome {
+    pub(crate) fn run(&self, flows: Vec<FlowOptions>, seed: u64) -> SceneOutcome {
         self.run_over(self.link(), flows, seed)
     }
 
@@ -83,7 +83,7 @@ impl Place {
         link: LinkOptions,
         flows: Vec<FlowOptions>,
         seed: u64,
-    ) -> Outcome {
+    ) -> SceneOutcome {
         run(&counted(link, flows, seed))
     }
 }

@@ -63,7 +63,7 @@ impl FlowBooks {
 
 /// The result of a scene.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct SceneOutcome {
     /// Each flow, in the order of the scene.
     pub flows: Vec<FlowBooks>,
     /// The bottleneck's counts in the counted time.
@@ -113,7 +113,7 @@ impl Link {
     }
 }
 
-impl Outcome {
+impl SceneOutcome {
     /// A flow's share of the bottleneck's capacity.
     pub fn share(&self, flow: usize) -> f64 {
         let bytes = self.flows.get(flow).map_or(0, |books| books.arrived_bytes);

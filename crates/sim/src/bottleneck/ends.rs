@@ -11,7 +11,7 @@ use netblt_proto::wire::packet::Report;
 
 /// A packet, which has no bytes but a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Packet {
+pub(super) struct FlowPacket {
     pub(super) flow: usize,
     /// IP bytes.
     pub(super) bytes: u32,
@@ -86,7 +86,7 @@ impl Body {
     }
 }
 
-impl Payload for Packet {
+impl Payload for FlowPacket {
     fn len_bytes(&self) -> usize {
         self.bytes as usize
     }
@@ -120,7 +120,7 @@ pub(super) trait Ends: Debug + Send {
     /// Timers run out, data leave.
     fn work(&mut self, now: Instant, out: &mut Outbox);
     /// A packet came to the receiver.
-    fn on_data(&mut self, now: Instant, packet: &Packet, ecn: Option<Ecn>, out: &mut Outbox);
+    fn on_data(&mut self, now: Instant, packet: &FlowPacket, ecn: Option<Ecn>, out: &mut Outbox);
     /// Feedback of the receiver has arrived at the sender.
     fn on_feedback(&mut self, now: Instant, body: &Body, out: &mut Outbox);
     /// The sender's phase, in a word.

@@ -9,7 +9,7 @@ use netblt_proto::api::Ecn;
 use netblt_proto::time::{Instant, earliest};
 
 use super::FlowOptions;
-use super::ends::{Body, Ends, Outbox, Packet};
+use super::ends::{Body, Ends, FlowPacket, Outbox};
 use super::network::ends_of;
 
 /// No flow works as often at one time unless it makes no progress.
@@ -17,7 +17,7 @@ const MOST_TURNS: u32 = 10_000;
 
 /// A packet of such a flow.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Foreign(Packet);
+pub(crate) struct Foreign(FlowPacket);
 
 impl Foreign {
     /// IP bytes.
@@ -62,7 +62,7 @@ impl Neighbour {
 pub(crate) struct Neighbours {
     flows: Vec<Neighbour>,
     /// The packets on a flow's own half of the round trip, by the time of their arrival.
-    legs: BTreeMap<(Instant, u64), (Packet, Option<Ecn>)>,
+    legs: BTreeMap<(Instant, u64), (FlowPacket, Option<Ecn>)>,
     number: u64,
 }
 
@@ -113,7 +113,7 @@ impl Neighbours {
         self.go_on(now, packet.0, ecn);
     }
 
-    fn go_on(&mut self, now: Instant, packet: Packet, ecn: Option<Ecn>) {
+    fn go_on(&mut self, now: Instant, packet: FlowPacket, ecn: Option<Ecn>) {
         let Some(flow) = self.flows.get(packet.flow) else { return };
         self.number += 1;
         let at = now + flow.options.rtt / 2;
@@ -126,7 +126,7 @@ impl Neighbours {
         let (back, ecn) = (flow.options.reverse, flow.options.ecn);
         for (body, bytes) in packets {
             let ecn = (ecn && matches!(body, Body::Data(_))).then_some(Ecn::Ect0);
-            let packet = Packet { flow: number, bytes, sent_at: now, body };
+            let packet = FlowPacket { flow: number, bytes, sent_at: now, body };
             match packet.body.is_forward() {
                 true => leaving.push(Leaving { packet: Foreign(packet), ecn, back }),
                 false => self.go_on(now, packet, None),

@@ -9,15 +9,15 @@ use netblt_path::{Counters, Path};
 use netblt_proto::api::Ecn;
 use netblt_proto::time::{Instant, nanos};
 
-use super::books::{FlowBooks, Link, Outcome, TICK, possible_bytes, tick};
-use super::ends::{Body, Ends, Outbox, Packet};
+use super::books::{FlowBooks, Link, SceneOutcome, TICK, possible_bytes, tick};
+use super::ends::{Body, Ends, FlowPacket, Outbox};
 use super::ours::Ours;
 use super::steady::Steady;
 use super::tcp::Tcp;
 use super::{FlowOptions, Kind, Scene};
 
 /// Runs a scene.
-pub fn run(scene: &Scene) -> Outcome {
+pub fn run(scene: &Scene) -> SceneOutcome {
     Network::new(scene).run()
 }
 
@@ -85,7 +85,7 @@ impl Ord for Event {
 /// One direction of the path, and the time of its next event.
 #[derive(Debug)]
 struct Way {
-    path: Path<Packet>,
+    path: Path<FlowPacket>,
     scheduled: Instant,
     /// Packets this way are neither lost nor delayed.
     is_perfect: bool,
@@ -98,8 +98,8 @@ struct Flow {
     out: Outbox,
     scheduled: Instant,
     /// The packets on each leg, in order of arrival.
-    data: VecDeque<(Instant, Packet, Option<Ecn>)>,
-    feedback: VecDeque<(Instant, Packet, Option<Ecn>)>,
+    data: VecDeque<(Instant, FlowPacket, Option<Ecn>)>,
+    feedback: VecDeque<(Instant, FlowPacket, Option<Ecn>)>,
     /// When the newest feedback reaches the sender.
     last_feedback: Instant,
     books: FlowBooks,
@@ -117,7 +117,7 @@ impl Flow {
         at + Duration::from_nanos(nanos(stopped).saturating_sub(place))
     }
 
-    fn on(&mut self, leg: Leg) -> &mut VecDeque<(Instant, Packet, Option<Ecn>)> {
+    fn on(&mut self, leg: Leg) -> &mut VecDeque<(Instant, FlowPacket, Option<Ecn>)> {
         match leg {
             Leg::Data => &mut self.data,
             Leg::Feedback => &mut self.feedback,
@@ -167,7 +167,7 @@ impl<'a> Network<'a> {
         network
     }
 
-    fn run(mut self) -> Outcome {
+    fn run(mut self) -> SceneOutcome {
         let end = Instant::EPOCH + self.scene.until + self.longest();
         while let Some(event) = self.events.pop() {
             if event.at > end {
@@ -251,7 +251,7 @@ impl<'a> Network<'a> {
     }
 
     /// A packet arrives.
-    fn comes(&mut self, packet: &Packet, ecn: Option<Ecn>) {
+    fn comes(&mut self, packet: &FlowPacket, ecn: Option<Ecn>) {
         let now = self.now;
         let counts = self.counts(packet.sent_at);
         let it = &mut self.flows[packet.flow];
@@ -294,14 +294,14 @@ impl<'a> Network<'a> {
             let is_data = matches!(body, Body::Data(_));
             let way = usize::from(body.is_forward() == it.options.reverse);
             let ecn = (is_data && it.options.ecn).then_some(Ecn::Ect0);
-            let packet = Packet { flow, bytes, sent_at: now, body };
+            let packet = FlowPacket { flow, bytes, sent_at: now, body };
             if self.ways[way].is_perfect && !body.is_forward() {
                 self.hand_over(packet, ecn);
                 continue;
             }
             let path = &mut self.ways[way].path;
             touched[way] = true;
-            let refused = |path: &Path<Packet>| {
+            let refused = |path: &Path<FlowPacket>| {
                 path.counters().lost_queue.packets + path.counters().lost_policer.packets
             };
             let before = refused(path);
@@ -329,7 +329,7 @@ impl<'a> Network<'a> {
     }
 
     /// A packet has left the shared path.
-    fn hand_over(&mut self, packet: Packet, ecn: Option<Ecn>) {
+    fn hand_over(&mut self, packet: FlowPacket, ecn: Option<Ecn>) {
         let it = &mut self.flows[packet.flow];
         let mut at = self.now + it.options.rtt / 2;
         let leg = if packet.body.is_forward() { Leg::Data } else { Leg::Feedback };
@@ -366,7 +366,7 @@ impl<'a> Network<'a> {
         self.schedule(now + TICK, What::Tick);
     }
 
-    fn outcome(self) -> Outcome {
+    fn outcome(self) -> SceneOutcome {
         let (from, until) = (self.scene.from, self.scene.until);
         let (begin, end) = (Instant::EPOCH + from, Instant::EPOCH + until);
         let link = Link::between(
@@ -378,7 +378,7 @@ impl<'a> Network<'a> {
             let pieces = flow.ends.pieces().iter().filter(|(at, _)| *at >= begin && *at < end);
             FlowBooks { pieces: pieces.map(|(_, took)| *took).collect(), ..flow.books }
         });
-        Outcome {
+        SceneOutcome {
             flows: flows.collect(),
             link,
             time: until - from,

@@ -13,7 +13,7 @@ use netblt_proto::time::{Instant, nanos};
 use netblt_proto::units::{PacketNumber, Rate};
 
 use super::FlowOptions;
-use super::ends::{Body, Ends, FEEDBACK_BYTES, Outbox, Packet};
+use super::ends::{Body, Ends, FEEDBACK_BYTES, FlowPacket, Outbox};
 
 /// IP and UDP header.
 const OVERHEAD: u32 = 28;
@@ -206,7 +206,7 @@ impl Ends for Ours {
         }
     }
 
-    fn on_data(&mut self, now: Instant, packet: &Packet, ecn: Option<Ecn>, out: &mut Outbox) {
+    fn on_data(&mut self, now: Instant, packet: &FlowPacket, ecn: Option<Ecn>, out: &mut Outbox) {
         let number = match packet.body {
             Body::Data(number) => number,
             Body::Open => return out.push(Body::Opened, OPENING_BYTES),

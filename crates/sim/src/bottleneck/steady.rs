@@ -6,7 +6,7 @@ use netblt_proto::api::Ecn;
 use netblt_proto::time::{Instant, nanos};
 use netblt_proto::units::Rate;
 
-use super::ends::{Body, Ends, Outbox, Packet};
+use super::ends::{Body, Ends, FlowPacket, Outbox};
 
 /// Packets of one size at one rate, each up to a tenth early or late.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Ends for Steady {
         self.next = now + Duration::from_nanos(interval.max(1));
     }
 
-    fn on_data(&mut self, _: Instant, _: &Packet, _: Option<Ecn>, _: &mut Outbox) {}
+    fn on_data(&mut self, _: Instant, _: &FlowPacket, _: Option<Ecn>, _: &mut Outbox) {}
 
     fn on_feedback(&mut self, _: Instant, _: &Body, _: &mut Outbox) {}
 }

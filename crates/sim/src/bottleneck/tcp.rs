@@ -12,7 +12,7 @@ use netblt_proto::rate::Cubic;
 use netblt_proto::time::Instant;
 
 use super::FlowOptions;
-use super::ends::{Ack, Body, Ends, FEEDBACK_BYTES, Outbox, Packet};
+use super::ends::{Ack, Body, Ends, FEEDBACK_BYTES, FlowPacket, Outbox};
 
 /// How the window grows and shrinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -376,7 +376,7 @@ impl Ends for Tcp {
         self.send(now, out);
     }
 
-    fn on_data(&mut self, _: Instant, packet: &Packet, ecn: Option<Ecn>, out: &mut Outbox) {
+    fn on_data(&mut self, _: Instant, packet: &FlowPacket, ecn: Option<Ecn>, out: &mut Outbox) {
         if let Body::Data(number) = packet.body {
             self.ack.take(number, ecn == Some(Ecn::Ce));
             out.push(Body::Ack(self.ack), FEEDBACK_BYTES);

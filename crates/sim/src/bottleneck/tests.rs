@@ -7,7 +7,7 @@ use netblt_path::{LinkOptions, MarkAbove, QueueLimit};
 use netblt_proto::config::Policy;
 use netblt_proto::units::Rate;
 
-use super::{FlowOptions, Kind, Outcome, Scene, Supply, TcpLaw, run};
+use super::{FlowOptions, Kind, Scene, SceneOutcome, Supply, TcpLaw, run};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -18,7 +18,7 @@ fn link(mbit: u64, rtt: Duration, queue_percent: u64) -> LinkOptions {
 }
 
 /// So many flows of one kind, a second apart, for a minute. Packets after a third of it count.
-fn company(kind: Kind, count: u32, link: LinkOptions, rtt: Duration, seed: u64) -> Outcome {
+fn company(kind: Kind, count: u32, link: LinkOptions, rtt: Duration, seed: u64) -> SceneOutcome {
     let flows = (0..count).map(|n| FlowOptions::new(kind, rtt, SECOND * n)).collect();
     run(&Scene { from: SECOND * 20, ..Scene::new(link, flows, SECOND * 60, seed) })
 }
@@ -125,7 +125,8 @@ fn marks_keep_a_queue_short_without_loss() {
 fn a_seed_is_a_scene() {
     let run =
         |seed| company(Kind::Ours(Policy::Fair { ceiling: None }), 2, link(20, RTT, 25), RTT, seed);
-    let bytes = |outcome: Outcome| outcome.flows.iter().map(|flow| flow.arrived_bytes).collect();
+    let bytes =
+        |outcome: SceneOutcome| outcome.flows.iter().map(|flow| flow.arrived_bytes).collect();
     let (first, again, other): (Vec<u64>, Vec<u64>, Vec<u64>) =
         (bytes(run(1)), bytes(run(1)), bytes(run(2)));
     assert_eq!(first, again);

@@ -14,14 +14,14 @@ use super::unit::Unit;
 
 /// The client of all units of a host in one flow.
 #[derive(Debug)]
-pub(super) enum Client {
-    Source(Source),
-    Sink(Sink),
+pub(super) enum SubflowClient {
+    Source(ImageSource),
+    Sink(ImageSink),
 }
 
 /// Images for the subflow that was first granted a buffer.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct ImageSource {
     /// How many bytes there are, if there is an end of them.
     bytes: Option<u64>,
     buffer_bytes: u32,
@@ -39,7 +39,7 @@ pub(super) struct Source {
 
 /// Takes images from any subflow, and checks them.
 #[derive(Debug)]
-pub(super) struct Sink {
+pub(super) struct ImageSink {
     places: ImagePositions,
     bytes: u64,
     idle: Vec<Buffer>,
@@ -48,11 +48,12 @@ pub(super) struct Sink {
     pub(super) again: u64,
 }
 
-impl Client {
+impl SubflowClient {
     pub(super) fn take(
         &mut self,
         now: Instant,
-        (units, at): (&mut [Unit], usize),
+        units: &mut [Unit],
+        at: usize,
         event: Event,
         losses: &mut Losses,
     ) -> Result<(), String> {
@@ -115,7 +116,7 @@ fn image_bytes(bytes: Option<u64>, buffer_bytes: u32, place: u64) -> usize {
     left.min(u64::from(buffer_bytes)) as usize
 }
 
-impl Source {
+impl ImageSource {
     pub(super) fn new(bytes: Option<u64>, (buffer_bytes, stock): (u32, u32)) -> Self {
         let capacity = buffer_bytes as usize + POSITION_BYTES;
         Self {
@@ -198,7 +199,7 @@ impl Source {
     }
 }
 
-impl Sink {
+impl ImageSink {
     pub(super) fn new((buffer_bytes, stock): (u32, u32)) -> Self {
         // The most that a source's image may have by the agreed parameters.
         let capacity = buffer_bytes as usize + (1 << 13);

@@ -8,13 +8,13 @@ use netblt_proto::time::Instant;
 
 /// A packet on the path.
 #[derive(Clone, Debug)]
-pub(super) struct Packet {
+pub(super) struct SubflowPacket {
     pub(super) from: SocketAddr,
     pub(super) to: SocketAddr,
     pub(super) bytes: Vec<u8>,
 }
 
-impl Payload for Packet {
+impl Payload for SubflowPacket {
     fn len_bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -33,7 +33,7 @@ pub(super) struct Leaves {
     pub(super) number: u64,
     pub(super) back: bool,
     pub(super) ecn: Option<Ecn>,
-    pub(super) packet: Packet,
+    pub(super) packet: SubflowPacket,
 }
 
 impl PartialEq for Leaves {

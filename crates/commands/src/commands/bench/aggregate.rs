@@ -10,12 +10,12 @@ use netblt_proto::api::printable;
 /// Latest values of all connections.
 #[derive(Debug, Default)]
 pub(super) struct Aggregate {
-    streams: Mutex<Vec<Stream>>,
+    streams: Mutex<Vec<StreamState>>,
 }
 
 /// Latest values of one connection.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stream {
+pub(super) struct StreamState {
     /// The peer.
     pub(super) peer: Option<String>,
     pub(super) progress: Progress,
@@ -25,15 +25,15 @@ pub(super) struct Stream {
 
 impl Aggregate {
     pub(super) fn new(streams: usize) -> Self {
-        Self { streams: Mutex::new(vec![Stream::default(); streams]) }
+        Self { streams: Mutex::new(vec![StreamState::default(); streams]) }
     }
 
     /// The values of every connection.
-    pub(super) fn streams(&self) -> Vec<Stream> {
+    pub(super) fn streams(&self) -> Vec<StreamState> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn update(&self, at: usize, change: impl FnOnce(&mut Stream)) {
+    pub(super) fn update(&self, at: usize, change: impl FnOnce(&mut StreamState)) {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(stream) = streams.get_mut(at) {
             change(stream);

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netblt::bench::{self, Load, OPEN_TO_ALL, Outcome, ServerObserver, Service};
+use netblt::bench::{self, BenchObserver, BenchService, Load, OPEN_TO_ALL, Outcome};
 use netblt::ticket::{self, Ticket};
 use netblt::{Cancel, Error, Family, Options, Progress, Rendezvous};
 use netblt_proto::api::CloseReason;
@@ -16,7 +16,7 @@ use netblt_proto::config::{Role, Wire};
 use netblt_proto::wire::packet::Parameters;
 use serde_json::{Value, json};
 
-use super::aggregate::{Aggregate, Step, Stream, StreamWriter};
+use super::aggregate::{Aggregate, Step, StreamState, StreamWriter};
 use super::{Args, columns, document};
 use crate::args::{TICKET_VARIABLE, WireName};
 use crate::exit::{Code, Failure};
@@ -78,7 +78,7 @@ pub(super) fn run_here(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
         let (mut options, cancel) = (options.clone(), cancel.clone());
         options.rfc998.port = args.connection.raw_ip.then(|| args.port());
         move || {
-            let service = Service { private: false, once: false };
+            let service = BenchService { private: false, once: false };
             let mut ear = ServerObserverHandle { tickets, results };
             bench::serve(service, &options, &mut ear, &cancel)
         }
@@ -115,7 +115,7 @@ struct ServerObserverHandle {
     results: Sender<Result<Outcome, Error>>,
 }
 
-impl ServerObserver for ServerObserverHandle {
+impl BenchObserver for ServerObserverHandle {
     // The receiver of the channel is gone only if the other side has failed, which ends this one.
     fn listening(&mut self, ticket: &Ticket) -> io::Result<()> {
         let _ = self.tickets.send(ticket.clone());
@@ -133,7 +133,7 @@ impl ServerObserver for ServerObserverHandle {
 /// A finished test.
 struct FinishedTest {
     load: Load,
-    streams: Vec<Stream>,
+    streams: Vec<StreamState>,
     intervals: Vec<Value>,
     outcomes: Vec<Outcome>,
 }
@@ -204,7 +204,7 @@ fn failure(args: &Args, error: &Error) -> Failure {
 /// Reports every interval until all connections have ended. Returns the same as JSON.
 fn watch(args: &Args, board: &Aggregate) -> Vec<Value> {
     let mut intervals = Vec::new();
-    let is_over = |streams: &[Stream]| streams.iter().all(|stream| stream.ended);
+    let is_over = |streams: &[StreamState]| streams.iter().all(|stream| stream.ended);
     let mut streams = board.streams();
     while !is_over(&streams) && !streams.iter().any(|stream| stream.peer.is_some()) {
         thread::sleep(LOOK);

@@ -7,7 +7,7 @@ use netblt::bench::{Load, Outcome};
 use netblt_proto::config::{Role, Wire};
 use serde_json::{Value, json};
 
-use super::aggregate::{Step, Stream};
+use super::aggregate::{Step, StreamState};
 use crate::json::rounded;
 use crate::stdout;
 
@@ -22,7 +22,7 @@ pub(super) struct Start<'a> {
     pub(super) load: Load,
     pub(super) reverse: bool,
     pub(super) policy: &'static str,
-    pub(super) streams: &'a [Stream],
+    pub(super) streams: &'a [StreamState],
 }
 
 pub(super) fn start(start: &Start<'_>) -> Value {

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 
-use netblt::bench::{self, Outcome, ServerObserver, Service};
+use netblt::bench::{self, BenchObserver, BenchService, Outcome};
 use netblt::{Cancel, Error, Ticket};
 use netblt_proto::config::Role;
 use netblt_proto::wire::packet::Parameters;
@@ -25,7 +25,7 @@ pub(super) fn run(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
     if args.private && args.connection.wire == WireName::Rfc998 {
         return Err(Failure::usage("--private needs the sealed wire: rfc998 knows no secrets"));
     }
-    let service = Service { private: args.private, once: args.one_off };
+    let service = BenchService { private: args.private, once: args.one_off };
     let mut reporter = TestReporter { args, tests: 0 };
     match bench::serve(service, &options, &mut reporter, cancel) {
         // The normal end of a server.
@@ -51,7 +51,7 @@ impl TestReporter<'_> {
     }
 }
 
-impl ServerObserver for TestReporter<'_> {
+impl BenchObserver for TestReporter<'_> {
     fn listening(&mut self, ticket: &Ticket) -> io::Result<()> {
         if self.args.private {
             reporter::check_read(io::stdout(), "standard output")?;

@@ -58,15 +58,15 @@ const KEYS: &[Key] = &[
 
 /// Which part of `[path]` an option is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum PathPart {
     Both,
     Up,
     Down,
 }
 
-const PARTS: [Part; 3] = [Part::Both, Part::Up, Part::Down];
+const PARTS: [PathPart; 3] = [PathPart::Both, PathPart::Up, PathPart::Down];
 
-impl Part {
+impl PathPart {
     fn table(self) -> Option<&'static str> {
         match self {
             Self::Both => None,
@@ -84,14 +84,14 @@ impl Part {
 
 /// A network, as the command line describes it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Link {
+pub(crate) struct LinkArgs {
     scenario: Option<String>,
     /// The other given options, in the order of [`KEYS`].
-    said: Vec<(Part, &'static str, String)>,
+    said: Vec<(PathPart, &'static str, String)>,
     pub(crate) seed: u64,
 }
 
-impl clap::Args for Link {
+impl clap::Args for LinkArgs {
     fn augment_args(command: Command) -> Command {
         let scenario = Arg::new("scenario")
             .long("scenario")
@@ -110,7 +110,7 @@ impl clap::Args for Link {
             .help("Which packets are lost, reordered and so on follows from this number");
         let mut command = command.next_help_heading(HEADING).arg(scenario).arg(seed);
         for part in PARTS {
-            for key in KEYS.iter().filter(|key| part == Part::Both || key.one_way) {
+            for key in KEYS.iter().filter(|key| part == PathPart::Both || key.one_way) {
                 command = command.arg(argument(part, key));
             }
         }
@@ -122,23 +122,23 @@ impl clap::Args for Link {
     }
 }
 
-fn argument(part: Part, key: &'static Key) -> Arg {
+fn argument(part: PathPart, key: &'static Key) -> Arg {
     let name = part.option(key.key);
     let check = move |text: &str| {
         value(key.key, text).and_then(|value| check(key.key, value)).map(|()| text.to_owned())
     };
     let arg = Arg::new(name.clone()).long(name).value_name(key.value).value_parser(check);
     let way = match part {
-        Part::Both => return arg.help(key.help),
-        Part::Up => "the way from the side that connects",
-        Part::Down => "the way back",
+        PathPart::Both => return arg.help(key.help),
+        PathPart::Up => "the way from the side that connects",
+        PathPart::Down => "the way back",
     };
     // A long help too, or manual pages leave out what the short help hides.
-    let help = format!("--{} of {way}", Part::Both.option(key.key));
+    let help = format!("--{} of {way}", PathPart::Both.option(key.key));
     arg.help(help.clone()).long_help(help).help_heading(HEADING_ONE_WAY).hide_short_help(true)
 }
 
-impl FromArgMatches for Link {
+impl FromArgMatches for LinkArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut link = Self::default();
         link.update_from_arg_matches(matches)?;
@@ -150,7 +150,7 @@ impl FromArgMatches for Link {
         self.seed = matches.get_one::<u64>("seed").copied().unwrap_or(1);
         self.said.clear();
         for part in PARTS {
-            for key in KEYS.iter().filter(|key| part == Part::Both || key.one_way) {
+            for key in KEYS.iter().filter(|key| part == PathPart::Both || key.one_way) {
                 let text = matches.get_one::<String>(&part.option(key.key));
                 self.said.extend(text.map(|text| (part, key.key, text.clone())));
             }
@@ -159,7 +159,7 @@ impl FromArgMatches for Link {
     }
 }
 
-impl Link {
+impl LinkArgs {
     /// Whether any of its options was given.
     #[cfg(target_os = "linux")]
     pub(crate) fn is_said(&self) -> bool {
@@ -177,7 +177,7 @@ impl Link {
             Failure::usage(format!("{whose}: {}", plain(error)))
         };
         let says =
-            |key: &str| self.said.iter().any(|(part, k, _)| (*part, *k) == (Part::Both, key));
+            |key: &str| self.said.iter().any(|(part, k, _)| (*part, *k) == (PathPart::Both, key));
         if says("rtt") && says("delay") {
             return Err(Failure::usage("say either --rtt or --delay (one way), not both"));
         }
@@ -194,16 +194,16 @@ impl Link {
 }
 
 /// Replaces the file's value by an option's.
-fn set(root: &mut Table, part: Part, key: &str, value: Value) {
+fn set(root: &mut Table, part: PathPart, key: &str, value: Value) {
     let Some(path) = table(root, "path") else { return };
     // The two say the same thing; the newer word counts.
     let other = match key {
         "rtt" => Some("delay"),
-        "delay" if part == Part::Both => Some("rtt"),
+        "delay" if part == PathPart::Both => Some("rtt"),
         _ => None,
     };
     for key in [Some(key), other].into_iter().flatten() {
-        if part == Part::Both {
+        if part == PathPart::Both {
             path.remove(key);
             for direction in ["up", "down"] {
                 if let Some(Value::Table(own)) = path.get_mut(direction) {
@@ -242,7 +242,7 @@ fn value(key: &str, text: &str) -> Result<Value, String> {
 /// Whether a value makes sense by itself.
 fn check(key: &str, value: Value) -> Result<(), String> {
     let mut root = Table::new();
-    set(&mut root, Part::Both, key, value);
+    set(&mut root, PathPart::Both, key, value);
     scenario::load(&root.to_string()).map(drop).map_err(|error| plain(&error))
 }
 
@@ -283,10 +283,10 @@ mod tests {
 
     use super::*;
 
-    fn link(args: &[&str]) -> Result<Link, clap::Error> {
-        let command = <Link as clap::Args>::augment_args(Command::new("x"));
+    fn link(args: &[&str]) -> Result<LinkArgs, clap::Error> {
+        let command = <LinkArgs as clap::Args>::augment_args(Command::new("x"));
         let matches = command.try_get_matches_from([&["x"], args].concat())?;
-        Link::from_arg_matches(&matches)
+        LinkArgs::from_arg_matches(&matches)
     }
 
     fn scenario(args: &[&str]) -> Scenario {

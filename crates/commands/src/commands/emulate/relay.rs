@@ -13,8 +13,8 @@ use netblt_emu::relay::{Relay, RelayCounters, RelayReport};
 use netblt_path::scenario::Scenario;
 use serde_json::json;
 
-use super::options::Link;
-use super::stats::{self, Side, Stats, StatsArgs, View};
+use super::options::LinkArgs;
+use super::stats::{self, DirectionState, Stats, StatsArgs, View};
 use crate::exit::{Code, Failure};
 use crate::{signals, units};
 
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     time: Option<Duration>,
     #[command(flatten)]
-    link: Link,
+    link: LinkArgs,
     #[command(flatten)]
     stats: StatsArgs,
 }
@@ -83,8 +83,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 fn view(report: &RelayReport) -> View {
     View {
-        up: Side { counters: report.up, queue_time: report.up_queue_time },
-        down: Side { counters: report.down, queue_time: report.down_queue_time },
+        up: DirectionState { counters: report.up, queue_time: report.up_queue_time },
+        down: DirectionState { counters: report.down, queue_time: report.down_queue_time },
         refused: report.refused,
         unsent: report.unsent,
         late: report.late,

@@ -87,7 +87,7 @@ impl StatsArgs {
 
 /// State of one direction.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Side {
+pub(super) struct DirectionState {
     pub(super) counters: Counters,
     pub(super) queue_time: Duration,
 }
@@ -95,8 +95,8 @@ pub(super) struct Side {
 /// State of a path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct View {
-    pub(super) up: Side,
-    pub(super) down: Side,
+    pub(super) up: DirectionState,
+    pub(super) down: DirectionState,
     /// Packets that were not emulated.
     pub(super) refused: u64,
     /// Packets that the system did not send.
@@ -135,7 +135,7 @@ struct SideData {
 }
 
 impl SideData {
-    fn new(side: &Side, before: &Side, span: Duration) -> Self {
+    fn new(side: &DirectionState, before: &DirectionState, span: Duration) -> Self {
         let (now, then) = (&side.counters, &before.counters);
         Self {
             offered_mbps: mbps(now.entered.bytes.saturating_sub(then.entered.bytes), span),

@@ -24,8 +24,8 @@ use signal_hook::iterator::Signals;
 
 use netblt_path::scenario::Scenario;
 
-use super::options::Link;
-use super::stats::{self, Side, Stats, StatsArgs, View};
+use super::options::LinkArgs;
+use super::stats::{self, DirectionState, Stats, StatsArgs, View};
 use crate::exit::{Code, Failure};
 use crate::units;
 
@@ -67,7 +67,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", value_parser = units::number::<u16>(576, 65_535))]
     device_mtu: Option<u16>,
     #[command(flatten)]
-    link: Link,
+    link: LinkArgs,
     #[command(flatten)]
     stats: StatsArgs,
     /// The command to run
@@ -90,7 +90,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let mut stats = Stats::new(&args.stats, false)?;
     let capture = args.stats.capture()?;
-    let signals = Watch::begin()?;
+    let signals = SignalWatch::begin()?;
     let failed = |error: io::Error| Failure::new(Code::Start, format!("no network: {error}"));
     let hosts = Hosts::create().map_err(failed)?;
     let mtu = |link: Option<u16>| args.device_mtu.or(link).unwrap_or(DEVICE_MTU);
@@ -137,7 +137,10 @@ fn overflowed(hosts: &Hosts) -> u64 {
 }
 
 fn view(report: &TunReport, overflowed: u64) -> View {
-    let side = |way: &DirectionReport| Side { counters: way.counters, queue_time: way.queue_time };
+    let side = |way: &DirectionReport| DirectionState {
+        counters: way.counters,
+        queue_time: way.queue_time,
+    };
     let (up, down) = (&report.up, &report.down);
     View {
         up: side(up),
@@ -157,9 +160,9 @@ fn exit_code(status: ExitStatus) -> ExitCode {
 }
 
 /// Signals, to be passed on to the main program: the namespaces must outlive it.
-struct Watch(Receiver<i32>);
+struct SignalWatch(Receiver<i32>);
 
-impl Watch {
+impl SignalWatch {
     fn begin() -> Result<Self, Failure> {
         let failed = |error| Failure::new(Code::Start, format!("cannot catch signals: {error}"));
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
@@ -233,7 +236,7 @@ impl Programs {
     /// Waits for the main program's end, and a little for the others.
     fn wait(
         mut self,
-        signals: &Watch,
+        signals: &SignalWatch,
         tun: &Tun,
         stats: &mut Stats,
         rtt: Duration,

@@ -13,7 +13,7 @@ use netblt_fleet::timeline::{Fate, Span, timeline};
 
 use super::failed;
 use crate::commands::report::page;
-use crate::commands::report::plot::{Bar, Kind, Panel, Picture, Series};
+use crate::commands::report::plot::{Kind, Panel, Picture, Series, SpanBar};
 use crate::exit::Failure;
 use crate::units;
 
@@ -81,17 +81,17 @@ fn steps(mut changes: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
 
 /// A row for each name, and more below it where attempts were at once.
 fn rows<'a>(spans: &'a [Span], began: f64, name: impl Fn(&'a Span) -> &'a str) -> Vec<Series> {
-    let mut rows: BTreeMap<&str, Vec<Vec<Bar>>> = BTreeMap::new();
+    let mut rows: BTreeMap<&str, Vec<Vec<SpanBar>>> = BTreeMap::new();
     for span in spans {
         let (from, to) = (span.began - began, span.ended - began);
         let lanes = rows.entry(name(span)).or_default();
-        let is_free = |lane: &Vec<Bar>| lane.last().is_none_or(|last| last.to <= from);
+        let is_free = |lane: &Vec<SpanBar>| lane.last().is_none_or(|last| last.to <= from);
         let at = lanes.iter().position(is_free).unwrap_or(lanes.len());
         if at == lanes.len() {
             lanes.push(Vec::new());
         }
         let (colour, _) = shown(span.fate);
-        lanes[at].push(Bar { from, to, colour, says: says(span, began) });
+        lanes[at].push(SpanBar { from, to, colour, says: says(span, began) });
     }
     let mut series = Vec::new();
     for (name, lanes) in rows {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::FiguresArgs;
-use crate::commands::emulate::options::Link;
+use crate::commands::emulate::options::LinkArgs;
 use crate::exit::{Code, Failure};
 use crate::units;
 
@@ -48,7 +48,7 @@ pub(super) struct Args {
     #[command(flatten)]
     figures: FiguresArgs,
     #[command(flatten)]
-    link: Link,
+    link: LinkArgs,
 }
 
 fn rival_name(name: &str) -> Result<String, String> {

@@ -55,12 +55,12 @@ pub(crate) struct Series {
     /// Seconds and value.
     pub(super) points: Vec<(f64, f64)>,
     /// For a lane: spans with a text.
-    bars: Vec<Bar>,
+    bars: Vec<SpanBar>,
 }
 
 /// A span of a lane by itself.
 #[derive(Clone, Debug)]
-pub(crate) struct Bar {
+pub(crate) struct SpanBar {
     pub(crate) from: f64,
     pub(crate) to: f64,
     pub(crate) colour: &'static str,
@@ -74,7 +74,7 @@ impl Series {
     }
 
     /// A lane with spans of different kinds.
-    pub(crate) fn of_bars(name: &str, bars: Vec<Bar>) -> Self {
+    pub(crate) fn of_bars(name: &str, bars: Vec<SpanBar>) -> Self {
         Self { bars, ..Self::new(name, Kind::Lane, 0, Vec::new()) }
     }
 

@@ -143,9 +143,9 @@ struct Summary {
     waited: Vec<Wait>,
     silent_seconds: f64,
     /// Changes of the congestion window, apart from growth and control by a short queue.
-    changes: Vec<trace::Change>,
+    changes: Vec<trace::WindowChange>,
     /// Tests whether losses are caused by this sender.
-    tests: Vec<trace::Test>,
+    tests: Vec<trace::LossTest>,
     /// When losses began or ceased to be excused.
     excuses: Vec<trace::Excuse>,
     /// What limited it: name, sentence, and the figures.
@@ -245,7 +245,7 @@ impl Summary {
     }
 }
 
-impl fmt::Display for trace::Change {
+impl fmt::Display for trace::WindowChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = trace::change_words(&self.cause);
         match (self.from_rate, self.to_rate) {
@@ -261,7 +261,7 @@ impl fmt::Display for trace::Change {
     }
 }
 
-impl fmt::Display for trace::Test {
+impl fmt::Display for trace::LossTest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |lost: u64, of: u64| 100.0 * lost as f64 / of.max(1) as f64;
         let count = units::show_count;

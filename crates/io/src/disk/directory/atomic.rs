@@ -4,7 +4,7 @@
 use super::{DirectoryWriter, Incoming};
 use crate::disk::commit_latch::CommitLatch;
 use crate::disk::publish_all::publish;
-use crate::disk::publish_journal::{Item, Placed};
+use crate::disk::publish_journal::{Placed, PublishItem};
 use crate::error::{Error, shown};
 use crate::options::Overwrite;
 use netblt_proto::content::Kind;
@@ -37,9 +37,9 @@ impl DirectoryWriter {
                 true => Placed::File { number: file.slot, inode: 0 },
                 false => Placed::Directory(times),
             };
-            Some(Item { name, placed })
+            Some(PublishItem { name, placed })
         });
-        let items: Vec<Item> = items.collect();
+        let items: Vec<PublishItem> = items.collect();
         let numbers = items.iter().filter_map(|item| match item.placed {
             Placed::File { number, .. } => Some(number),
             Placed::Directory(_) => None,

@@ -16,7 +16,7 @@ use super::DirectoryWriter;
 use crate::disk::commit_latch::CommitLatch;
 use crate::disk::fault_injection::{Call, Fault, forget, plan};
 use crate::disk::staging;
-use crate::disk::threads::{Outcome, Writer as _};
+use crate::disk::threads::{StoreOutcome, Writer as _};
 use crate::disk::trials::{KEPT, layout, sent, temporary};
 use crate::error::Error;
 use crate::options::{Overwrite, Resume};
@@ -34,7 +34,7 @@ fn accept(writer: &mut DirectoryWriter, images: Vec<Buffer>) -> Result<(), Error
 }
 
 /// The same transfer, to its end.
-fn again(from: &Path, to: &Path, overwrite: Overwrite) -> Result<Outcome, Error> {
+fn again(from: &Path, to: &Path, overwrite: Overwrite) -> Result<StoreOutcome, Error> {
     let mut writer = open(to, overwrite);
     let (images, end) = sent(&from.join("t"), &mut writer);
     accept(&mut writer, images)?;

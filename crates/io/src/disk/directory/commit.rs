@@ -464,7 +464,7 @@ impl DirectoryWriter {
         let (store, names, publisher) = (&mut self.store, &self.names, &mut policy.publisher);
         let mut backend = FsBackend { store, names, publisher, failure: None, latch: own.clone() };
         let (state, parts) = (&mut policy.state, parts.into_iter());
-        let done = state.commit(&mut backend, (at, journals), parts, &made, || own.commit());
+        let done = state.commit(&mut backend, at, journals, parts, &made, || own.commit());
         let failure = backend.failure.take();
         (policy.bytes, policy.since) = (0, Instant::now());
         match done {

@@ -55,7 +55,7 @@ impl Finished {
     }
 
     /// Lists a file of this number that is another name of `to`, if that one is listed.
-    pub(super) fn list_link(&mut self, (number, to): (u64, u64), name: NameId) {
+    pub(super) fn list_link(&mut self, number: u64, to: u64, name: NameId) {
         if let Some((_, digest)) = self.listed.get(&to) {
             self.listed.insert(number, (name, *digest));
         }

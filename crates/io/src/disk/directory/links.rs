@@ -90,7 +90,7 @@ impl DirectoryWriter {
                         let linked = self.store.link_named(&place, file.slot);
                         linked.map_err(|e| self.store.error(&name, CANNOT_BE_LINKED, e))?;
                     } else {
-                        self.store.link_temporary(first.slot, file.slot, (&name, times))?;
+                        self.store.link_temporary(first.slot, file.slot, &name, times)?;
                     }
                     if let (Some(_), Some((_, digest))) = (&self.manifest, first.complete) {
                         self.over.list(number, id, digest);
@@ -118,7 +118,7 @@ impl DirectoryWriter {
                 self.left_out.add(format!("{}: {why}", shown(&self.names.path(id))), true);
             } else {
                 self.over.stored += 1;
-                self.over.list_link((number, to), id);
+                self.over.list_link(number, to, id);
             }
         }
         Ok(())
@@ -140,7 +140,7 @@ impl DirectoryWriter {
             // destination on several file systems.
             Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS | Errno::MLINK | Errno::XDEV) => {
                 let from = safe_open::file(self.store.root.as_fd(), &first);
-                let copied = from.and_then(|from| self.store.copy_to(from, slot, (&name, times)));
+                let copied = from.and_then(|from| self.store.copy_to(from, slot, &name, times));
                 copied.map_err(|e| self.store.error(&name, CANNOT_BE_LINKED, e))?;
             }
             Err(_) => return not_here,

@@ -170,7 +170,7 @@ fn a_file_of_ranges_is_complete_after_any_interruption() {
         let digests: Vec<[u8; 32]> = digests.into_iter().flatten().collect();
         assert_eq!(digest_of_ranges(&digests), Some(*blake3::hash(&place.content).as_bytes()));
         let parent = OwnedFd::from(File::open(place.to.path()).expect("opened"));
-        assert!(ranges::whole(&parent, &LABEL, (total, bytes)).expect("looked at").is_ok());
+        assert!(ranges::whole(&parent, &LABEL, total, bytes).expect("looked at").is_ok());
         // Beside the file and its names nothing is left.
         let left = fs::read_dir(place.directory()).expect("listed").count();
         assert_eq!(left, 1 + all.len(), "seed {seed}");

@@ -15,7 +15,7 @@ use netblt_proto::content::{Kind, check_name};
 use netblt_proto::limits::MAX_FILES;
 use rustix::fs::{Mode, OFlags};
 
-use super::{Argument, Entry, base_name};
+use super::{Argument, ListEntry, base_name};
 use crate::cancel::Cancel;
 use crate::disk::exclude::Exclude;
 use crate::disk::safe_open;
@@ -32,7 +32,7 @@ const MAX_WARNINGS: usize = 100;
 #[derive(Clone, Debug)]
 pub(super) struct Walk {
     cancel: Cancel,
-    items: Arc<[(PathBuf, Item)]>,
+    items: Arc<[(PathBuf, Operand)]>,
     exclude: Arc<Exclude>,
     only: Option<NameFilter>,
     skip: Option<SkipFilter>,
@@ -57,7 +57,7 @@ pub(super) struct Walk {
 
 /// How something is sent that was given.
 #[derive(Debug)]
-enum Item {
+enum Operand {
     /// Under this name.
     Named(Vec<u8>),
     /// Its contents, with these names.
@@ -163,14 +163,14 @@ impl Walk {
             add(&name, path)?;
             // A named file that does not exist was mistyped.
             argument(path).map_err(|(what, source)| file_error(path, what, source))?;
-            items.push((path.clone(), Item::Named(name)));
+            items.push((path.clone(), Operand::Named(name)));
         }
         for (path, children) in &selection.contents {
             let mut children = children.clone();
             children.sort_unstable();
             children.dedup();
             children.iter().try_for_each(|name| add(name.as_bytes(), &path.join(name)))?;
-            items.push((path.clone(), Item::Contents(children)));
+            items.push((path.clone(), Operand::Contents(children)));
         }
         Ok(Self {
             cancel: cancel.clone(),
@@ -227,15 +227,15 @@ impl Walk {
 
     /// The paths of the items.
     pub(super) fn arguments(&self) -> Vec<Argument> {
-        let argument = |(path, item): &(PathBuf, Item)| {
-            let contents = matches!(item, Item::Contents(_));
+        let argument = |(path, item): &(PathBuf, Operand)| {
+            let contents = matches!(item, Operand::Contents(_));
             Argument { path: path.clone(), contents }
         };
         self.items.iter().map(argument).collect()
     }
 
     /// The next entry, if there is one.
-    pub(super) fn next(&mut self) -> Result<Option<Entry>, Error> {
+    pub(super) fn next(&mut self) -> Result<Option<ListEntry>, Error> {
         loop {
             if self.cancel.is_cancelled() {
                 return Err(Error::Interrupted);
@@ -265,8 +265,8 @@ impl Walk {
             } else if let Some((path, item)) = Arc::clone(&self.items).get(self.item) {
                 self.item += 1;
                 match item {
-                    Item::Named(name) => self.argument(path.clone(), name.clone())?,
-                    Item::Contents(children) => self.enter_contents(path, children)?,
+                    Operand::Named(name) => self.argument(path.clone(), name.clone())?,
+                    Operand::Contents(children) => self.enter_contents(path, children)?,
                 }
             } else {
                 return Ok(None);
@@ -277,7 +277,7 @@ impl Walk {
         }
     }
 
-    fn argument(&mut self, path: PathBuf, name: Vec<u8>) -> Result<Option<Entry>, Error> {
+    fn argument(&mut self, path: PathBuf, name: Vec<u8>) -> Result<Option<ListEntry>, Error> {
         match argument(&path) {
             Ok(metadata) if !self.is_meant(&name, metadata.is_dir()) => Ok(None),
             Ok(metadata) if metadata.is_dir() => {
@@ -297,7 +297,7 @@ impl Walk {
         &mut self,
         path: &Path,
         children: &[OsString],
-    ) -> Result<Option<Entry>, Error> {
+    ) -> Result<Option<ListEntry>, Error> {
         let handle = match safe_open::open_directory(path) {
             Ok(handle) => Arc::new(handle),
             Err(error) => return self.unread(path, Vec::new(), ("cannot be listed", error)),
@@ -318,7 +318,7 @@ impl Walk {
         Ok(None)
     }
 
-    fn enter(&mut self, path: PathBuf, name: Vec<u8>) -> Result<Option<Entry>, Error> {
+    fn enter(&mut self, path: PathBuf, name: Vec<u8>) -> Result<Option<ListEntry>, Error> {
         let opened = self.handle(&name).and_then(|handle| {
             let (handle, path) = match handle {
                 Some(handle) => (Arc::clone(&handle), safe_open::path_of(&handle)),
@@ -401,7 +401,7 @@ impl Walk {
         here: &mut Here,
         leaf: &[u8],
         kind: Option<fs::FileType>,
-    ) -> Result<Option<Entry>, Error> {
+    ) -> Result<Option<ListEntry>, Error> {
         let slash = if here.name.is_empty() { &b""[..] } else { b"/" };
         let name = [&here.name, slash, leaf].concat();
         let Some(kind) = kind else {
@@ -443,7 +443,7 @@ impl Walk {
         here: &mut Here,
         path: PathBuf,
         name: Vec<u8>,
-    ) -> Result<Option<Entry>, Error> {
+    ) -> Result<Option<ListEntry>, Error> {
         let found = fs::metadata(&path).and_then(|metadata| {
             // Where an unreadable file ends the transfer, it must be opened as a test.
             if metadata.is_file() && !self.lenient {
@@ -456,7 +456,7 @@ impl Walk {
             Ok(metadata) if metadata.is_dir() => {
                 // The directory of contents has no name here.
                 let item = self.items.get(self.item.saturating_sub(1));
-                let unnamed = matches!(item, Some((_, Item::Contents(_))));
+                let unnamed = matches!(item, Some((_, Operand::Contents(_))));
                 let parts = name.split(|byte| *byte == b'/').count() + usize::from(unnamed);
                 if leads_up(&path, &metadata, parts) {
                     let why = "it is a link to a directory that it is in";
@@ -505,7 +505,7 @@ impl Walk {
         name: Vec<u8>,
         found: &FileStat,
         reports_lengths: bool,
-    ) -> Result<Option<Entry>, Error> {
+    ) -> Result<Option<ListEntry>, Error> {
         if self.is_passed_over(&name, found) {
             return Ok(None);
         }
@@ -519,17 +519,22 @@ impl Walk {
             self.links.insert(found.id, number);
         }
         let empty = if reports_lengths { found.of_empty() } else { None };
-        Ok(entry.map(|entry| Entry { empty, ..entry }))
+        Ok(entry.map(|entry| ListEntry { empty, ..entry }))
     }
 
-    fn content(&mut self, name: Vec<u8>, found: &FileStat) -> Result<Option<Entry>, Error> {
+    fn content(&mut self, name: Vec<u8>, found: &FileStat) -> Result<Option<ListEntry>, Error> {
         let entry = self.entry(Kind::File, name, found.length)?;
         let on_disk = found.on_disk.min(found.length);
         self.counts.data_bytes += if entry.is_some() { on_disk } else { 0 };
         Ok(entry)
     }
 
-    fn entry(&mut self, kind: Kind, name: Vec<u8>, length: u64) -> Result<Option<Entry>, Error> {
+    fn entry(
+        &mut self,
+        kind: Kind,
+        name: Vec<u8>,
+        length: u64,
+    ) -> Result<Option<ListEntry>, Error> {
         if let Err(why) = check_name(&name) {
             if !self.lenient {
                 return Err(super::bad_name(&name, why));
@@ -544,7 +549,7 @@ impl Walk {
         }
         self.entries += 1;
         let argument = u32::try_from(self.item.saturating_sub(1)).unwrap_or(u32::MAX);
-        let entry = Entry { argument, name: name.into(), ..Entry::new(kind, length) };
+        let entry = ListEntry { argument, name: name.into(), ..ListEntry::new(kind, length) };
         self.counts.bytes = self.counts.bytes.saturating_add(entry.bytes());
         self.counts.files += u64::from(!matches!(kind, Kind::Directory | Kind::Withdrawn));
         Ok(Some(entry))
@@ -557,7 +562,7 @@ impl Walk {
         path: &Path,
         name: Vec<u8>,
         (what, source): Unread,
-    ) -> Result<Option<Entry>, Error> {
+    ) -> Result<Option<ListEntry>, Error> {
         if !self.lenient {
             return Err(file_error(path, what, source));
         }
@@ -575,7 +580,7 @@ impl Walk {
         path: &Path,
         name: Vec<u8>,
         why: &'static str,
-    ) -> Result<Option<Entry>, Error> {
+    ) -> Result<Option<ListEntry>, Error> {
         self.unread(path, name, ("cannot be sent", io::Error::other(why)))
     }
 

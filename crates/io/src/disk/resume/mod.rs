@@ -370,7 +370,8 @@ impl ResumeState {
     pub(crate) fn commit<D: Disk>(
         &mut self,
         disk: &mut D,
-        (now, journals): (u64, bool),
+        now: u64,
+        journals: bool,
         parts: impl Iterator<Item = Part>,
         made: &[Vec<u8>],
         may_place: impl FnOnce() -> bool,
@@ -387,7 +388,7 @@ impl ResumeState {
         let spoiled = if self.reads_back { self.take_spoiled(disk) } else { Vec::new() };
         let mut inodes = vec![None; self.ready.len()];
         if journals && !self.truncated {
-            self.write_down(disk, now, (&dirty, parts), made, &mut inodes)?;
+            self.write_down(disk, now, &dirty, parts, made, &mut inodes)?;
         }
         if self.all_at_once {
             self.ready.clear();
@@ -405,7 +406,8 @@ impl ResumeState {
         &mut self,
         disk: &mut impl Disk,
         now: u64,
-        (dirty, parts): (&[u64], impl Iterator<Item = Part>),
+        dirty: &[u64],
+        parts: impl Iterator<Item = Part>,
         made: &[Vec<u8>],
         inodes: &mut [Option<u64>],
     ) -> io::Result<()> {

@@ -473,7 +473,7 @@ fn commit(
         stamp: Stamp::default(),
         nodes: subtrees.nodes().collect(),
     });
-    resume.commit(fake, (1000, true), parts, &[], || true).map(|_| ())
+    resume.commit(fake, 1000, true, parts, &[], || true).map(|_| ())
 }
 
 fn value(bytes: &[u8], offset: u64) -> [u8; 32] {

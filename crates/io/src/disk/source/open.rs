@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use netblt_proto::content::{Attributes, DataRun};
 
-use crate::disk::file_list::Entry;
+use crate::disk::file_list::ListEntry;
 use crate::error::{Error, file_error};
 
 /// Permissions under which a stream arrives.
@@ -35,14 +35,14 @@ pub(super) struct OpenFile {
     pub(super) metadata: Metadata,
 }
 
-pub(super) struct Stream {
+pub(super) struct StreamReader {
     pub(super) reader: Box<dyn Read + Send>,
     /// One byte read ahead, to know whether the buffer before it is the last.
     pub(super) peeked: Option<u8>,
     pub(super) started: bool,
 }
 
-impl std::fmt::Debug for Stream {
+impl std::fmt::Debug for StreamReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Stream {{ started: {} }}", self.started)
     }
@@ -101,7 +101,7 @@ impl std::fmt::Display for FileChange {
     }
 }
 
-impl Stream {
+impl StreamReader {
     /// Fills `space` as far as the stream goes: how far, and whether that was its end.
     pub(super) fn read(&mut self, space: &mut [u8]) -> io::Result<(usize, bool)> {
         self.started = true;
@@ -175,7 +175,7 @@ pub(super) fn changed(path: &Path, change: FileChange) -> Error {
     file_error(path, what, io::Error::other(format!("{change}{advice}")))
 }
 
-pub(super) fn stream_attributes(entry: &Entry) -> Attributes {
+pub(super) fn stream_attributes(entry: &ListEntry) -> Attributes {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Attributes {
         mode: STREAM_MODE,

@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use super::SourceReader;
 use super::open::{FileChange, OpenFile, changed, stream_attributes};
 use crate::disk::attributes::FileTimes;
-use crate::disk::file_list::{Entry, EntryPlace};
+use crate::disk::file_list::{EntryPlace, ListEntry};
 use crate::disk::layout::entry_bytes;
 use crate::disk::stat::{FileStat, reports_lengths};
 use crate::disk::{extras, safe_open};
@@ -32,7 +32,7 @@ pub(super) struct Parent {
 impl SourceReader {
     /// Opens the next entry, if its attributes decide how much room it takes. Returns the bytes
     /// beyond its name. An error of the opening is reported when the entry is read.
-    pub(super) fn describe(&mut self, entry: &Entry) -> usize {
+    pub(super) fn describe(&mut self, entry: &ListEntry) -> usize {
         if self.extras == Extras::default() || entry.kind == Kind::Stream {
             return 0;
         }
@@ -46,7 +46,7 @@ impl SourceReader {
     }
 
     /// Opens an entry, and returns its attributes for the receiver.
-    pub(super) fn open(&mut self, entry: &Entry) -> Result<Attributes, Error> {
+    pub(super) fn open(&mut self, entry: &ListEntry) -> Result<Attributes, Error> {
         if let Some(described) = self.progress.described.take() {
             return described;
         }
@@ -104,7 +104,7 @@ impl SourceReader {
     /// sent.
     fn more(
         &mut self,
-        entry: &Entry,
+        entry: &ListEntry,
         place: &EntryPlace<'_>,
         (uid, gid): (u32, u32),
         file: Option<BorrowedFd<'_>>,
@@ -126,7 +126,11 @@ impl SourceReader {
         more
     }
 
-    fn open_link(&mut self, entry: &Entry, place: &EntryPlace<'_>) -> Result<Attributes, Error> {
+    fn open_link(
+        &mut self,
+        entry: &ListEntry,
+        place: &EntryPlace<'_>,
+    ) -> Result<Attributes, Error> {
         let read = match place {
             EntryPlace::Argument(_) => Err(io::ErrorKind::InvalidInput.into()),
             EntryPlace::Beneath { argument, name } => {
@@ -166,7 +170,7 @@ impl SourceReader {
     }
 
     /// The times and mode of an empty file that needs no opening.
-    fn nothing_to_read(&mut self, entry: &Entry, place: &EntryPlace<'_>) -> Option<FileTimes> {
+    fn nothing_to_read(&mut self, entry: &ListEntry, place: &EntryPlace<'_>) -> Option<FileTimes> {
         if entry.length > 0 || self.plain || self.extras != Extras::default() {
             return None;
         }

@@ -105,7 +105,7 @@ impl SourceThread {
         let processor = ThreadCpu::default();
         let reporter = processor.reporter();
         spawn("netblt-read", move || {
-            read_loop((reader, reporter), &inbox, &outbox, &current, &waker);
+            read_loop(reader, reporter, &inbox, &outbox, &current, &waker);
         })?;
         let mut this = Self {
             commands,
@@ -237,7 +237,8 @@ impl SourceThread {
 // A dropped `SourceThread` does not wait for its thread, which may be in a read of a terminal or a
 // pipe that never ends; it owns nothing but open files.
 fn read_loop(
-    (mut reader, mut reporter): (impl Reader, ThreadCpuReporter),
+    mut reader: impl Reader,
+    mut reporter: ThreadCpuReporter,
     inbox: &Receiver<ReadCommand>,
     outbox: &SyncSender<Result<Read, Error>>,
     current: &AtomicU64,

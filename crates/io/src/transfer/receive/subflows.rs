@@ -151,7 +151,8 @@ impl<W: Writer> Receiving<'_, W> {
         &mut self,
         now: Instant,
         end: &mut Endpoint,
-        (number, buffer): (BufferNumber, Buffer),
+        number: BufferNumber,
+        buffer: Buffer,
     ) -> Flow {
         self.count_main();
         self.count_back(buffer.filled().len());

@@ -135,7 +135,8 @@ mod tests {
     /// the number of open subflows, and subflows that open by the next look if they can.
     fn advised(
         looks: usize,
-        (rtt, can): (Duration, bool),
+        rtt: Duration,
+        can: bool,
         speed: impl Fn(usize, usize) -> f64,
     ) -> Vec<(usize, usize)> {
         let (mut autoscale, mut changes) = (Autoscale::default(), Vec::new());
@@ -156,10 +157,10 @@ mod tests {
 
     #[test]
     fn subflows_with_a_gain_are_followed_by_more() {
-        let all = advised(40, (SHORT, true), |_, subflows| subflows as f64);
+        let all = advised(40, SHORT, true, |_, subflows| subflows as f64);
         assert_eq!(all, [(1, 2), (4, 4), (7, 8)]);
         // Four processors' worth of whatever else it is.
-        let bounded = advised(40, (SHORT, true), |_, subflows| subflows.min(4) as f64);
+        let bounded = advised(40, SHORT, true, |_, subflows| subflows.min(4) as f64);
         assert_eq!(bounded[..4], [(1, 2), (4, 4), (7, 8), (12, 4)], "{bounded:?}");
     }
 
@@ -167,10 +168,10 @@ mod tests {
     fn subflows_without_a_gain_are_closed_and_retried_ever_more_rarely() {
         let there_and_back = [(1, 2), (6, 1), (26, 2), (31, 1), (71, 2), (76, 1)];
         for speed in [|_, _| 1.0, |_, subflows| 1.0 / subflows as f64] {
-            assert_eq!(advised(100, (SHORT, true), speed), there_and_back);
+            assert_eq!(advised(100, SHORT, true, speed), there_and_back);
         }
         // On a path of 600 ms they are given ten seconds more.
-        let long = advised(40, (Duration::from_millis(600), true), |_, _| 1.0);
+        let long = advised(40, Duration::from_millis(600), true, |_, _| 1.0);
         assert_eq!(long, [(1, 2), (26, 1)]);
     }
 
@@ -178,23 +179,23 @@ mod tests {
     fn subflows_with_a_small_gain_stay_and_are_the_last_for_a_time() {
         // The path takes no more.
         let speed = |_, subflows: usize| (subflows as f64).min(1.1);
-        assert_eq!(advised(30, (SHORT, true), speed), [(1, 2), (26, 4)]);
+        assert_eq!(advised(30, SHORT, true, speed), [(1, 2), (26, 4)]);
     }
 
     #[test]
     fn a_rate_that_grows_by_itself_is_no_gain_of_a_subflow() {
         // As startup does, for four seconds.
         let grows = |look: usize, _| 1.2f64.powi(look.min(8) as i32);
-        assert_eq!(advised(20, (SHORT, true), grows), [(9, 2), (14, 1)]);
+        assert_eq!(advised(20, SHORT, true, grows), [(9, 2), (14, 1)]);
         // One good moment is none, either.
         let once = |look: usize, _| if look == 4 { 2.0 } else { 1.0 };
-        assert_eq!(advised(20, (SHORT, true), once), [(1, 2), (6, 1)]);
+        assert_eq!(advised(20, SHORT, true, once), [(1, 2), (6, 1)]);
     }
 
     #[test]
     fn subflows_that_do_not_open_are_given_up_and_not_judged() {
         // The rate has doubled meanwhile, without them.
         let speed = |look: usize, _| if look < 4 { 1.0 } else { 2.0 };
-        assert_eq!(advised(30, (SHORT, false), speed), [(1, 2), (17, 1)]);
+        assert_eq!(advised(30, SHORT, false, speed), [(1, 2), (17, 1)]);
     }
 }

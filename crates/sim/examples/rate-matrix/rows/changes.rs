@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use netblt_path::{Change, LinkOptions, Outage};
 use netblt_proto::units::Rate;
-use netblt_sim::bottleneck::{FlowBooks, FlowOptions, Kind, Outcome, Scene, run};
+use netblt_sim::bottleneck::{FlowBooks, FlowOptions, Kind, Scene, SceneOutcome, run};
 
 use super::neighbours::floor;
 use super::{Cell, Row};
@@ -42,7 +42,12 @@ fn least_rate(flow: &FlowBooks, from: Duration, until: Duration) -> f64 {
 }
 
 /// One flow of `kind` over 50 Mbit/s, 10 ms and 62 kB, of which the delay changes.
-fn over_delays(kind: Kind, schedule: &[(Duration, u64)], until: Duration, seed: u64) -> Outcome {
+fn over_delays(
+    kind: Kind,
+    schedule: &[(Duration, u64)],
+    until: Duration,
+    seed: u64,
+) -> SceneOutcome {
     let place = Place::new((50, 10), 100);
     let change = |(at, extra): &(Duration, u64)| Change {
         at: *at,
@@ -77,10 +82,10 @@ fn round_trip_step((before, after): (u64, u64)) -> Cell {
         let until = SECOND * 90;
         let of = |kind| over_delays(kind, &schedule, until, run.seed);
         let (ours, cubic) = (of(Kind::Ours(run.policy)), of(Kind::CUBIC));
-        let soon = |outcome: &Outcome| time_to(&outcome.flows[0], STEP, mbit(50), 0.5, until);
+        let soon = |outcome: &SceneOutcome| time_to(&outcome.flows[0], STEP, mbit(50), 0.5, until);
         let window = mbit(50).bytes_in(ms(before)) as f64 * 1e3 / after as f64 / 2.0;
         let settled = STEP + ms(after) * 2;
-        let least = |outcome: &Outcome| {
+        let least = |outcome: &SceneOutcome| {
             least_rate(&outcome.flows[0], settled, until) / mbit(50).bytes_per_second() as f64
         };
         let limit = (SECOND * 10).max(ms(after) * 20).as_secs_f64();
@@ -120,7 +125,7 @@ pub(crate) fn capacities(_quick: bool) -> Row {
     }
 }
 
-fn over_rates(kind: Kind, schedule: &[(Duration, u64)], from: Duration, seed: u64) -> Outcome {
+fn over_rates(kind: Kind, schedule: &[(Duration, u64)], from: Duration, seed: u64) -> SceneOutcome {
     let place = Place::new((50, 40), 100);
     let change = |(at, rate): &(Duration, u64)| Change {
         at: *at,
@@ -137,8 +142,9 @@ fn capacity_step(before: u64, after: u64) -> Cell {
         let schedule = [(Duration::ZERO, before), (STEP, after)];
         let of = |kind| over_rates(kind, &schedule, STEP, run.seed);
         let (ours, cubic) = (of(Kind::Ours(run.policy)), of(Kind::CUBIC));
-        let soon =
-            |outcome: &Outcome| time_to(&outcome.flows[0], STEP, mbit(after), 0.8, SECOND * 90);
+        let soon = |outcome: &SceneOutcome| {
+            time_to(&outcome.flows[0], STEP, mbit(after), 0.8, SECOND * 90)
+        };
         let (loss, usual) = (ours.link.queue_loss(), cubic.link.queue_loss());
         vec![
             Measure::at_most("80 % after", Unit::Seconds, soon(&ours), 10.0).beside(soon(&cubic)),

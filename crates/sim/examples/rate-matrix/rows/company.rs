@@ -1,6 +1,6 @@
 //! Rows of one flow alone, and of many of our own.
 
-use netblt_sim::bottleneck::{Kind, Outcome, Scene, run};
+use netblt_sim::bottleneck::{Kind, Scene, SceneOutcome, run};
 use std::time::Duration;
 
 use super::{Cell, Row};
@@ -18,7 +18,7 @@ pub(crate) fn alone(quick: bool) -> Row {
         Cell::new(place.name(), move |run: Run| {
             let of = |kind| place.run(place.flows(kind, 1, Duration::ZERO, SECOND), run.seed);
             let (ours, cubic) = (of(Kind::Ours(run.policy)), of(Kind::CUBIC));
-            let queue = |outcome: &Outcome| outcome.link.mean_queue.as_secs_f64() * 1e3;
+            let queue = |outcome: &SceneOutcome| outcome.link.mean_queue.as_secs_f64() * 1e3;
             let most = own_queue(&place).as_secs_f64() * 1e3;
             let least = if place.queue <= 10 { 0.93 } else { 0.97 };
             vec![
@@ -71,12 +71,17 @@ pub(crate) fn own_kind(quick: bool) -> Row {
     }
 }
 
-fn company_measures(place: &Place, count: usize, ours: &Outcome, cubic: &Outcome) -> Vec<Measure> {
+fn company_measures(
+    place: &Place,
+    count: usize,
+    ours: &SceneOutcome,
+    cubic: &SceneOutcome,
+) -> Vec<Measure> {
     let (loss, reference) = (ours.link.queue_loss(), cubic.link.queue_loss());
-    let jain = |outcome: &Outcome| outcome.jain(0..count);
+    let jain = |outcome: &SceneOutcome| outcome.jain(0..count);
     let least = if count <= 8 { 0.95 } else { 0.9 };
     // Never: longer than anything.
-    let fair = |outcome: &Outcome| {
+    let fair = |outcome: &SceneOutcome| {
         outcome.time_to_fair(0.9).map_or(f64::INFINITY, |time| time.as_secs_f64())
     };
     let soon = (place.rtt * 200).max(SECOND * 10).as_secs_f64();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use netblt_path::rng::Probability;
 use netblt_path::scenario;
 use netblt_path::{Displacement, LinkOptions, QueueLimit};
-use netblt_sim::bottleneck::{FlowOptions, Kind, Outcome, Scene, run};
+use netblt_sim::bottleneck::{FlowOptions, Kind, Scene, SceneOutcome, run};
 
 use super::{Cell, Row};
 use crate::cell::{Measure, Run, Unit};
@@ -36,8 +36,8 @@ pub(crate) fn jitter(quick: bool) -> Row {
     }
 }
 
-fn beside_bbr(ours: &Outcome, bbr: &Outcome, lost: f64) -> Vec<Measure> {
-    let used = |outcome: &Outcome| outcome.used() / (1.0 - lost);
+fn beside_bbr(ours: &SceneOutcome, bbr: &SceneOutcome, lost: f64) -> Vec<Measure> {
+    let used = |outcome: &SceneOutcome| outcome.used() / (1.0 - lost);
     vec![
         Measure::at_least("used", Unit::Percent, used(ours), 0.9 * used(bbr)).beside(used(bbr)),
         Measure::loss("loss", ours.link.queue_loss(), 0.01).beside(bbr.link.queue_loss()),

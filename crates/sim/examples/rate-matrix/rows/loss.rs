@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use netblt_path::LinkOptions;
 use netblt_path::rng::Probability;
-use netblt_sim::bottleneck::{Kind, Outcome, Scene, run};
+use netblt_sim::bottleneck::{Kind, Scene, SceneOutcome, run};
 
 use super::company::is_excused;
 use super::{Cell, Row};
@@ -21,7 +21,7 @@ fn lossy(place: &Place, thousandths: u32) -> LinkOptions {
 }
 
 /// What was used of what chance left.
-fn of_the_rest(outcome: &Outcome, thousandths: u32) -> f64 {
+fn of_the_rest(outcome: &SceneOutcome, thousandths: u32) -> f64 {
     outcome.used() / (1.0 - f64::from(thousandths) / 1000.0)
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use netblt_path::rng::Rng;
 use netblt_proto::config::Policy;
 use netblt_proto::units::Rate;
-use netblt_sim::bottleneck::{FlowOptions, Kind, Outcome, Scene, Supply, TcpLaw, run};
+use netblt_sim::bottleneck::{FlowOptions, Kind, Scene, SceneOutcome, Supply, TcpLaw, run};
 
 use super::{Cell, Row};
 use crate::cell::{Measure, Run, Unit};
@@ -28,11 +28,11 @@ pub(crate) fn beside_cubic(quick: bool) -> Row {
             };
             let (mine, cubic) = (of(Kind::Ours(run.policy)), of(Kind::CUBIC));
             let least = if place.queue >= 400 { 0.5 } else { 0.6 };
-            let of_fair = |outcome: &Outcome| {
+            let of_fair = |outcome: &SceneOutcome| {
                 let fair = outcome.used() * ours as f64 / (ours + theirs) as f64;
                 outcome.shares(0..ours) / fair
             };
-            let loss = |outcome: &Outcome| outcome.loss(ours..ours + theirs);
+            let loss = |outcome: &SceneOutcome| outcome.loss(ours..ours + theirs);
             let share = of_fair(&mine);
             vec![
                 Measure::at_most("of fair", Unit::Percent, share, 1.25).beside(of_fair(&cubic)),

@@ -138,7 +138,7 @@ impl Evidence {
         evidence.breaker_share = rounded((reduced.time() / seconds).min(1.0));
         evidence.measure_trips(&spans);
         evidence.measure_losses(trace, &spans);
-        evidence.measure_rates(trace, (from, until));
+        evidence.measure_rates(trace, from, until);
         if spans.is_empty() {
             evidence.mbps = rounded(trace.data_bytes as f64 / seconds * 8e-6);
         }
@@ -197,7 +197,7 @@ impl Evidence {
         self.unqueued_loss_share = rounded(unqueued as f64 / lost.max(1.0));
     }
 
-    fn measure_rates(&mut self, trace: &Trace, (from, until): (f64, f64)) {
+    fn measure_rates(&mut self, trace: &Trace, from: f64, until: f64) {
         let least = CELL.0.max(CELL.1 * self.min_rtt_ms / 1e3);
         let step = least.max(self.seconds / MOST_CELLS);
         let mut dead = 0.0;
@@ -212,7 +212,7 @@ impl Evidence {
             if it.at - before.0 > long && before.1 > 0.0 && !waits(trace, before.0, it.at) {
                 dead += it.at - before.0;
             }
-            spread(&mut cells, step, (before.0 - from, it.at - from), delivered - before.1);
+            spread(&mut cells, step, before.0 - from, it.at - from, delivered - before.1);
             before = (it.at, delivered);
         }
         self.dead_share = rounded(dead / self.seconds);
@@ -269,7 +269,7 @@ fn waits(trace: &Trace, from: f64, until: f64) -> bool {
 }
 
 /// Adds bytes, spread evenly from one time to another.
-fn spread(cells: &mut [f64], step: f64, (from, until): (f64, f64), bytes: f64) {
+fn spread(cells: &mut [f64], step: f64, from: f64, until: f64, bytes: f64) {
     let (first, last) = ((from / step) as usize, (until / step) as usize);
     for cell in first..=last.min(cells.len().saturating_sub(1)) {
         let (begin, end) = (cell as f64 * step, (cell + 1) as f64 * step);

@@ -256,7 +256,7 @@ pub(super) fn sentence(limit: Limit, trace: &Trace, seen: &Evidence) -> String {
             Some(cpu) => format!("The receiver's processor: it was busy {cpu} % of the time."),
             None => "The receiver's processor, as it said when it was over.".to_owned(),
         },
-        _ => sentence_of_path(limit, seen, (&lost, &arrived)),
+        _ => sentence_of_path(limit, seen, &lost, &arrived),
     }
 }
 
@@ -272,7 +272,7 @@ fn receiver_disk(ended: Option<&Ended>, seen: &Evidence) -> String {
     format!("The receiver's disk or pipe: {waited}.")
 }
 
-fn sentence_of_path(limit: Limit, seen: &Evidence, (lost, arrived): (&str, &str)) -> String {
+fn sentence_of_path(limit: Limit, seen: &Evidence, lost: &str, arrived: &str) -> String {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let trip = format!("a round trip of {:.1} ms", seen.min_rtt_ms);
     let waits = format!("{:.1} ms waited there", seen.queue_ms);

@@ -23,7 +23,7 @@ const STEADY: [&str; 5] = ["slow_start", "avoidance", "short_queue", "reconfirm"
 
 /// A sudden change of the congestion window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Change {
+pub(super) struct WindowChange {
     /// Seconds since the first event.
     pub(super) at: f64,
     pub(super) cause: String,
@@ -38,7 +38,7 @@ pub(super) struct Change {
 
 /// A completed loss test of the controller.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Test {
+pub(super) struct LossTest {
     /// Seconds since the first event.
     pub(super) at: f64,
     pub(super) verdict: String,
@@ -54,7 +54,7 @@ pub(super) struct Test {
     pub(super) half_lost: u64,
 }
 
-impl Test {
+impl LossTest {
     fn of(at: f64, event: &Value) -> Self {
         let count = |field: &str| event[field].as_u64().unwrap_or_default();
         Self {
@@ -168,8 +168,8 @@ pub(super) struct Trace {
     pub(super) waits: BTreeMap<String, Vec<(f64, f64)>>,
     pub(super) silences: Vec<(f64, f64)>,
     /// Changes of the congestion window, apart from those of [`STEADY`].
-    pub(super) changes: Vec<Change>,
-    pub(super) tests: Vec<Test>,
+    pub(super) changes: Vec<WindowChange>,
+    pub(super) tests: Vec<LossTest>,
     pub(super) excuses: Vec<Excuse>,
     pub(super) limited: Option<Ended>,
     pub(super) timers: BTreeMap<String, u64>,
@@ -349,7 +349,7 @@ impl Reader {
                     let mode = word("mode").unwrap_or_default();
                     let (from_bytes, to_bytes) = (count("from"), count("to"));
                     let windows =
-                        Change { at, cause, mode, from_bytes, to_bytes, from_rate, to_rate };
+                        WindowChange { at, cause, mode, from_bytes, to_bytes, from_rate, to_rate };
                     trace.changes.push(windows);
                 }
             }
@@ -359,7 +359,7 @@ impl Reader {
                 reason: word("reason").unwrap_or_default(),
                 share_ppm: count("share_ppm"),
             }),
-            "test" => trace.tests.push(Test::of(at, event)),
+            "test" => trace.tests.push(LossTest::of(at, event)),
             _ => {}
         }
     }
