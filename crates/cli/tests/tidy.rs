@@ -1,5 +1,7 @@
 //! House rules that a machine can check: reads every source file of the workspace.
 
+#[path = "tidy/names.rs"]
+mod names;
 #[path = "tidy/prose.rs"]
 mod prose;
 
