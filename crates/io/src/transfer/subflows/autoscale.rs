@@ -1,5 +1,6 @@
 //! Chooses the number of subflows by the gain of the last ones. A busy loop beside idle processors
-//! shows that another subflow may help, and not that it does (`docs/decisions/parallel-streams.md`).
+//! shows that another subflow may help, and not that it does
+//! (`docs/decisions/parallel-streams.md`).
 
 use std::time::Duration;
 
