@@ -327,7 +327,7 @@ impl Task<'_> {
             Ok(rendezvous) => rendezvous,
             Err(_) if self.cancel.is_cancelled() => return Ok(TryResult::Stopped),
             Err(ConnectError { code, message, passing }) => {
-                let failed = self.failed(host, (code, message, !passing), Vec::new());
+                let failed = self.failed(host, code, message, !passing, Vec::new());
                 return Ok(if passing {
                     TryResult::Again(failed)
                 } else {
@@ -366,20 +366,20 @@ impl Task<'_> {
         let files = self.names.files.iter().map(|name| &name[..]);
         let missing: Vec<&[u8]> = files.filter(missing).collect();
         if !summary.verified {
-            let why = (23, "not everything is verified".to_owned(), false);
-            return Ok(TryResult::Again(self.failed(host, why, Vec::new())));
+            let why = "not everything is verified".to_owned();
+            return Ok(TryResult::Again(self.failed(host, 23, why, false, Vec::new())));
         }
         if !missing.is_empty() {
             let count = missing.len();
             let why = format!("{count} of the files that were planned are not there any more");
             let names = missing.into_iter().take(MAX_NAMES);
             let names = names.map(printable_bytes).collect();
-            return Ok(TryResult::Never(self.failed(host, (24, why, true), names)));
+            return Ok(TryResult::Never(self.failed(host, 24, why, true, names)));
         }
         if summary.skipped > 0 {
             let why = format!("{} files could not be sent or stored", summary.skipped);
             let names = self.shown(|shown| shown.warnings.clone());
-            return Ok(TryResult::Never(self.failed(host, (23, why, true), names)));
+            return Ok(TryResult::Never(self.failed(host, 23, why, true, names)));
         }
         let path = self.run.sums(self.chunk.number);
         fs::rename(sums, &path).map_err(at(&path, "cannot be written"))?;
@@ -415,8 +415,8 @@ impl Task<'_> {
             return TryResult::Stopped;
         }
         let never = stays(error);
-        let why = (error.kind().number(), error.to_string(), never);
-        let failed = self.failed(host, why, Vec::new());
+        let (code, why) = (error.kind().number(), error.to_string());
+        let failed = self.failed(host, code, why, never, Vec::new());
         match error {
             _ if never => TryResult::Never(failed),
             _ if error.kind() == ErrorKind::Refused => TryResult::Busy(failed),
@@ -427,7 +427,9 @@ impl Task<'_> {
     fn failed(
         &self,
         host: &str,
-        (code, message, permanent): (u8, String, bool),
+        code: u8,
+        message: String,
+        permanent: bool,
         names: Vec<String>,
     ) -> Failed {
         Failed {
@@ -483,7 +485,7 @@ fn put(
     let (own, found) = (Arc::clone(names), Arc::clone(looked));
     selection.skip = Some(SkipFilter::new(move |name, bytes, modified| {
         if !own.planned.contains(&stamp(name, bytes, since(modified))) {
-            let name = stamp(name, 0, (0, 0));
+            let name = stamp(name, 0, 0, 0);
             found.changed.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
         }
         false

@@ -55,7 +55,7 @@ pub(crate) fn arriving(leaf: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 /// A file as it was planned.
-pub(crate) fn stamp(name: &[u8], bytes: u64, (seconds, nanos): (i64, u32)) -> [u8; 16] {
+pub(crate) fn stamp(name: &[u8], bytes: u64, seconds: i64, nanos: u32) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(name).update(&[0]).update(&bytes.to_be_bytes());
     hasher.update(&seconds.to_be_bytes()).update(&nanos.to_be_bytes());

@@ -48,7 +48,7 @@ impl Limits {
     }
 
     /// Whether a chunk with these entries and bytes takes another entry of `more` bytes.
-    pub(crate) fn has_room(self, (items, bytes): (u64, u64), more: u64) -> bool {
+    pub(crate) fn has_room(self, items: u64, bytes: u64, more: u64) -> bool {
         items < self.items && bytes.saturating_add(more) <= self.bytes
     }
 }
@@ -272,7 +272,7 @@ impl Cutter {
             alone.add(&item)?;
             return self.close(alone, None);
         }
-        let is_full = |open: &Open| !self.limits.has_room((open.items, open.bytes), item.bytes);
+        let is_full = |open: &Open| !self.limits.has_room(open.items, open.bytes, item.bytes);
         if let Some(open) = self.open.take_if(|open| is_full(open)) {
             self.close(open, None)?;
         }

@@ -107,7 +107,8 @@ impl Endpoint {
     pub(crate) fn served(
         config: Config,
         now: Instant,
-        (route, meta): (Route, RecvMeta),
+        route: Route,
+        meta: RecvMeta,
         opened: Opened,
         first: Option<&mut [u8]>,
     ) -> Self {

@@ -137,7 +137,7 @@ impl FecBlock {
     fn sum_up(&self, image: &[u8], wanted: Range<u32>) -> Option<Vec<u8>> {
         let points = FieldLayout::new(self.packets, self.width());
         let wanted: Vec<u16> = wanted.map(|index| points.of_repair(index)).collect();
-        let mut sums = SparseCombiner::new(points, &wanted, self.symbol_bytes(), (&[], &[]));
+        let mut sums = SparseCombiner::new(points, &wanted, self.symbol_bytes(), &[], &[]);
         let mut short = vec![0; self.symbol_bytes()];
         for index in 0..self.packets {
             sums.add(points.of_packet(index), self.shard(image, index, &mut short)?);
@@ -191,7 +191,7 @@ impl FecBlock {
         if used.len() < lost.len() {
             return None;
         }
-        let mut sums = SparseCombiner::new(points, &lost, self.symbol_bytes(), (&lost, &used));
+        let mut sums = SparseCombiner::new(points, &lost, self.symbol_bytes(), &lost, &used);
         let mut short = vec![0; self.symbol_bytes()];
         let mut next = holes.iter().peekable();
         for index in 0..self.packets {

@@ -60,7 +60,7 @@ impl PassiveListener {
                 None
             }
             ResponderAction::Opened(opened, first) => {
-                Some(Endpoint::served(self.config.clone(), now, (route, meta), *opened, first))
+                Some(Endpoint::served(self.config.clone(), now, route, meta, *opened, first))
             }
         }
     }

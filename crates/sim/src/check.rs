@@ -401,7 +401,7 @@ struct Bucket {
 
 impl Bucket {
     /// For bursts that count datagrams of `counted` bytes, where up to `largest` may be sent.
-    fn new(now: Instant, burst: Burst, (counted, largest): (u32, u32), overhead: u32) -> Self {
+    fn new(now: Instant, burst: Burst, counted: u32, largest: u32, overhead: u32) -> Self {
         let pacing = Pacing::of(burst);
         let (packet, largest) = (counted + overhead, largest + overhead);
         let depth = allowance_bytes(&pacing, packet, Duration::ZERO);
@@ -438,7 +438,7 @@ mod tests {
     #[test]
     fn a_bucket_takes_bursts_and_not_one_packet_more() {
         let burst = Burst { packets: 8, interval: Duration::from_millis(4) };
-        let mut bucket = Bucket::new(Instant::EPOCH, burst, (972, 972), 28);
+        let mut bucket = Bucket::new(Instant::EPOCH, burst, 972, 972, 28);
         let pacing = Pacing::of(burst);
         let most = allowance_bytes(&pacing, 1000, Duration::ZERO) / 1000 + 1;
         assert!((0..most).all(|_| bucket.pour(Instant::EPOCH, 972)));

@@ -253,7 +253,7 @@ impl SubflowWorld {
                 true => SubflowClient::Source(ImageSource::new(bytes, self.setup.buffers)),
                 false => SubflowClient::Sink(ImageSink::new(self.setup.buffers)),
             };
-            let mut unit = Unit::new(end, own, peer, (self.clients.len(), 0, sends, active));
+            let mut unit = Unit::new(end, own, peer, self.clients.len(), 0, sends, active);
             unit.costs_nothing = bytes.is_none();
             self.clients.push(client);
             self.units.push(unit);
@@ -561,7 +561,7 @@ impl SubflowWorld {
                 true => address(self.active_ip(), PORT + u16::from(number)),
                 false => address(PASSIVE, PORT),
             };
-            let unit = Unit::new(end, own, peer.peer, (client, number, sends, active));
+            let unit = Unit::new(end, own, peer.peer, client, number, sends, active);
             self.units.push(unit);
         }
     }

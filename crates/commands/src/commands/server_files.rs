@@ -184,7 +184,7 @@ pub(crate) fn rename(args: &MoveArgs) -> Code {
     common.each(&args.urls, true, |server, served| {
         let to = landing.of(server, served)?;
         server.rename(&served.path, &to, !args.no_clobber, &mut WarningsOnly)?;
-        Ok(common.report_result("moved", (&served.path, Some(&to)), 1, args.verbose)?)
+        Ok(common.report_result("moved", &served.path, Some(&to), 1, args.verbose)?)
     })
 }
 
@@ -376,13 +376,14 @@ impl CommonArgs {
         count: u64,
         verbose: bool,
     ) -> Result<(), Failure> {
-        self.report_result(what, (&served.path, None), count, verbose)
+        self.report_result(what, &served.path, None, count, verbose)
     }
 
     fn report_result(
         &self,
         what: &'static str,
-        (path, to): (&[u8], Option<&[u8]>),
+        path: &[u8],
+        to: Option<&[u8]>,
         count: u64,
         verbose: bool,
     ) -> Result<(), Failure> {

@@ -131,7 +131,7 @@ impl CopyClient<'_> {
         if way.is_none() && wish.fallback == Fallback::Auto {
             self.report_blocked(&addresses, far_port, port, report);
         }
-        let (rendezvous, address) = self.meet(way, (port, secret), &mut options, report)?;
+        let (rendezvous, address) = self.meet(way, port, secret, &mut options, report)?;
         report.way(address.map(|address| address.to_string()).as_deref());
         self.transfer(agreed, &rendezvous, &options, report)
     }
@@ -371,7 +371,8 @@ impl CopyClient<'_> {
     fn meet(
         &mut self,
         way: Option<(DataPath, SocketAddr)>,
-        (port, secret): (Option<u16>, Secret),
+        port: Option<u16>,
+        secret: Secret,
         options: &mut Options,
         report: &mut Reporter,
     ) -> Result<(Rendezvous, Option<SocketAddr>), Failure> {

@@ -443,7 +443,7 @@ impl ServerToServer<'_> {
             let from = server(meeting, self.options, self.cancel, false);
             let some = patiently(self.cancel, report, |report| {
                 expand(&from, source, apart)
-                    .map_err(|error| self.failed(error, (meeting, source), report))
+                    .map_err(|error| self.failed(error, meeting, source, report))
             })?;
             if some.is_empty() && source.pattern.is_some() {
                 all.skip(source, "nothing matches", report);
@@ -469,7 +469,7 @@ impl ServerToServer<'_> {
             Ok(entry) => Ok(entry.sort == EntryType::Directory),
             Err(Error::Denied { what: RequestErrorKind::NotFound, .. }) => Ok(false),
             Err(Error::Denied { what: RequestErrorKind::Forbidden, .. }) => Ok(true),
-            Err(error) => Err(self.failed(error, (there, &self.target), report)),
+            Err(error) => Err(self.failed(error, there, &self.target, report)),
         }
     }
 
@@ -485,7 +485,7 @@ impl ServerToServer<'_> {
         let entry = match wanted(&from, &source.path, self.trees) {
             Ok(Ok(entry)) => entry,
             Ok(Err(why)) => return Ok(Err(why)),
-            Err(error) => return Err(self.failed(error, (meeting, source), report)),
+            Err(error) => return Err(self.failed(error, meeting, source, report)),
         };
         let trees = self.trees && entry.sort == EntryType::Directory;
         let bytes = (entry.sort == EntryType::File).then_some(entry.length);
@@ -494,15 +494,16 @@ impl ServerToServer<'_> {
         let to = server(there, self.options, self.cancel, false);
         let sent = from.send_to(&fetch, &to, &self.target.path, several, report);
         sent.map(Ok).map_err(|side| match side {
-            ThirdPartyError::From(error) => self.failed(error, (meeting, source), report),
-            ThirdPartyError::To(error) => self.failed(error, (there, &self.target), report),
+            ThirdPartyError::From(error) => self.failed(error, meeting, source, report),
+            ThirdPartyError::To(error) => self.failed(error, there, &self.target, report),
         })
     }
 
     fn failed(
         &self,
         error: Error,
-        (at, served): (&ServerConnection, &ServerPath),
+        at: &ServerConnection,
+        served: &ServerPath,
         report: &Reporter,
     ) -> Failure {
         named(served, report.failure(&at.explain(error, self.options, self.cancel)))

@@ -119,7 +119,7 @@ impl Task<'_> {
     fn changed(&self, host: &str, own: &RangeEntry) -> TryResult {
         let path = own.path(self.run);
         let why = format!("{} {NOT_THE_SAME}", path.display());
-        TryResult::Never(self.failed(host, (CHANGED, why, true), vec![printable_bytes(&own.name)]))
+        TryResult::Never(self.failed(host, CHANGED, why, true, vec![printable_bytes(&own.name)]))
     }
 
     /// Bytes that were there before.
@@ -157,10 +157,12 @@ impl Task<'_> {
         }
         let value = digest.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(value) = value.filter(|_| summary.verified && summary.skipped == 0) else {
-            let why = (23, "the range could not be sent or stored".to_owned(), false);
+            let why = "the range could not be sent or stored".to_owned();
             return Ok(Err(TryResult::Again(self.failed(
                 host,
+                23,
                 why,
+                false,
                 vec![printable_bytes(&own.name)],
             ))));
         };
@@ -216,11 +218,7 @@ impl Task<'_> {
                          \"netblt fleet clean\" the ranges of the file are sent again"
                         );
                         let names = vec![printable_bytes(&own.name)];
-                        return Ok(Some(TryResult::Never(self.failed(
-                            host,
-                            (23, why, true),
-                            names,
-                        ))));
+                        return Ok(Some(TryResult::Never(self.failed(host, 23, why, true, names))));
                     }
                 }
             }

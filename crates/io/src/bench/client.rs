@@ -102,7 +102,7 @@ impl Application for ClientApp<'_> {
     fn take(&mut self, now: Instant, (): (), event: Event, end: &mut Endpoint) -> Flow {
         match event {
             Event::Opened { peer, parameters, image_bytes } => {
-                let opened = self.session.open(now, (end, peer), &parameters, image_bytes);
+                let opened = self.session.open(now, end, peer, &parameters, image_bytes);
                 if let Err(error) = opened {
                     return self.session.fail(now, end, error);
                 }

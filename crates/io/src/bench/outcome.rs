@@ -69,7 +69,7 @@ pub(super) fn outcome(
         }
         Role::Receiver => {
             let granted = (parameters.buffer_bytes, parameters.max_outstanding);
-            let seen = Facts::new(&stats, at, cpu_share, (Duration::ZERO, Duration::ZERO));
+            let seen = Facts::new(&stats, at, cpu_share, Duration::ZERO, Duration::ZERO);
             decide(view_of_receiver(&stats, granted), Some(seen))
         }
     };

@@ -94,13 +94,14 @@ impl Subtrees {
     /// [`Self::check`] does.
     #[cfg(test)]
     pub(crate) fn add(&mut self, offset: u64, data: &[u8], last: bool) -> Result<(), &'static str> {
-        self.add_pieces((offset, data.len()), None, data, last)
+        self.add_pieces(offset, data.len(), None, data, last)
     }
 
     /// Adds the extent at `offset`, which consists of these pieces and zeros between them.
     pub(crate) fn add_pieces(
         &mut self,
-        (offset, len): (u64, usize),
+        offset: u64,
+        len: usize,
         pieces: Option<&[DataRun]>,
         data: &[u8],
         last: bool,

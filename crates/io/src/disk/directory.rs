@@ -422,7 +422,7 @@ impl DirectoryWriter {
             }
             let more = incoming.more.take();
             self.budget.give_back(more.as_ref().map_or(0, |more| more.encoded_len() as u64));
-            self.store.close(slot, times, (&self.names.path(name), more.as_deref()))?;
+            self.store.close(slot, times, &self.names.path(name), more.as_deref())?;
             self.completed(extent.file, 0, Form::Stored);
             return Ok(());
         }

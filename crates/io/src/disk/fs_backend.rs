@@ -108,7 +108,7 @@ impl Disk for FsBackend<'_> {
                 Made::Stands => self.store.empty(ready.slot, &ready.name, ready.times)?,
             }
         }
-        self.publisher.place(self.store, self.names, (ready, inode))
+        self.publisher.place(self.store, self.names, ready, inode)
     }
 
     fn slots(&mut self) -> Vec<u64> {

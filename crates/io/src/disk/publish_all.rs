@@ -445,7 +445,7 @@ impl<'a> Work<'a> {
             let completed = self.enter(name).and_then(|handle| {
                 let more = self.store.directories.get(&name).map(|more| &**more);
                 let kept = self.store.kept_by(name, &handle)?;
-                let dress = |times| self.store.apply(handle.as_fd(), &path, (times, kept), more);
+                let dress = |times| self.store.apply(handle.as_fd(), &path, times, kept, more);
                 listed.map_or(Ok(()), dress)?;
                 if at_once { Ok(()) } else { flush::directory(&handle) }
             });

@@ -97,13 +97,14 @@ impl FilePublisher {
         &mut self,
         store: &Store,
         names: &Names,
-        (ready, inode): (&ReadyFile, Option<u64>),
+        ready: &ReadyFile,
+        inode: Option<u64>,
     ) -> io::Result<Option<Box<str>>> {
         let why = self.ensure(store, names, names.parent(ready.id))?;
         if why.is_some() {
             return Ok(why);
         }
-        let placed = self.rename(store, names, (ready, inode));
+        let placed = self.rename(store, names, ready, inode);
         match placed {
             Ok(None) => _ = self.touched.insert(names.parent(ready.id)),
             Ok(Some(_)) => {}
@@ -154,7 +155,7 @@ impl FilePublisher {
         // The mask has taken its part of such permissions, as it is to.
         let kept = KeptAttributes { has_mode: !store.preserve, ..store.kept(ready.slot) };
         let dress =
-            |file: &OwnedFd| store.apply(file.as_fd(), &ready.name, (ready.times, kept), None);
+            |file: &OwnedFd| store.apply(file.as_fd(), &ready.name, ready.times, kept, None);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let replace = store.overwrite == Overwrite::Always;
         match rustix::fs::openat(&parent, leaf, flags | OFlags::NOFOLLOW, mode) {
@@ -181,7 +182,8 @@ impl FilePublisher {
         &mut self,
         store: &Store,
         names: &Names,
-        (ready, inode): (&ReadyFile, Option<u64>),
+        ready: &ReadyFile,
+        inode: Option<u64>,
     ) -> io::Result<Option<Box<str>>> {
         let parent = self.enter(store, names, names.parent(ready.id))?;
         let staging = &*store.place_of(ready.slot)?;

@@ -595,7 +595,7 @@ impl ReadProgress {
         let (length, pieces) = (extent.length as usize, extent.pieces.as_deref());
         match &mut self.subtrees {
             Some(subtrees) => {
-                let added = subtrees.add_pieces((extent.offset, length), pieces, content, last);
+                let added = subtrees.add_pieces(extent.offset, length, pieces, content, last);
                 added.map_err(Error::Fault)?;
             }
             None => sparse::hash(&mut self.hasher, length, pieces, content),

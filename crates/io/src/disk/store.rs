@@ -350,7 +350,7 @@ impl Store {
         let written = created.and_then(|(file, has_mode)| {
             sparse::write(&file, self.in_file(extent.into()), bytes)?;
             let kept = KeptAttributes { has_mode, ..self.kept(number) };
-            self.apply(file.as_fd(), &attributes.name, (times, kept), more)?;
+            self.apply(file.as_fd(), &attributes.name, times, kept, more)?;
             self.close_file(file)
         });
         written.map_err(|e| self.error(&attributes.name, what_failed(&e), e))
@@ -360,7 +360,7 @@ impl Store {
     pub(crate) fn empty(&mut self, number: u64, name: &[u8], times: FileTimes) -> io::Result<()> {
         let (file, has_mode) = self.create_with(number, times.mode)?;
         let kept = KeptAttributes { has_mode, ..self.kept(number) };
-        self.apply(file.as_fd(), name, (times, kept), None)?;
+        self.apply(file.as_fd(), name, times, kept, None)?;
         self.close_file(file)
     }
 
@@ -432,7 +432,7 @@ impl Store {
         let (mut copy, has_mode) = self.create_with(slot, times.mode)?;
         io::copy(&mut from, &mut copy)?;
         let kept = KeptAttributes { has_mode, ..self.kept(slot) };
-        self.apply(copy.as_fd(), name, (times, kept), None)?;
+        self.apply(copy.as_fd(), name, times, kept, None)?;
         flush::sync(&copy)?;
         self.close_file(copy)
     }
@@ -510,7 +510,8 @@ impl Store {
         &mut self,
         number: u64,
         times: FileTimes,
-        (name, more): (&[u8], Option<&ExtraAttributes>),
+        name: &[u8],
+        more: Option<&ExtraAttributes>,
     ) -> Result<(), Error> {
         let file = self.temporary(number).and_then(|file| file.try_clone());
         let attributes = (times, self.kept(number));
@@ -692,7 +693,8 @@ impl Store {
         &self,
         file: BorrowedFd<'_>,
         name: &[u8],
-        (times, kept): (FileTimes, KeptAttributes),
+        times: FileTimes,
+        kept: KeptAttributes,
         more: Option<&ExtraAttributes>,
     ) -> io::Result<()> {
         // The join of the ranges sets the file's attributes.

@@ -53,7 +53,7 @@ fn source(fails: u64, last: u64, buffers: usize) -> (SourceThread, Receiver<()>)
     let waker = move || {
         let _ = wake.send(());
     };
-    let thread = SourceThread::spawn(reader, Layout::plain(2), (stock(buffers), buffers), waker);
+    let thread = SourceThread::spawn(reader, Layout::plain(2), stock(buffers), buffers, waker);
     (thread.expect("a thread"), woken)
 }
 
@@ -97,7 +97,7 @@ fn a_few_buffers_are_read_ahead_into_the_memory_used_last() {
     let waker = move || {
         let _ = wake.send(());
     };
-    let thread = SourceThread::spawn(reader, Layout::plain(2), (stock, 64), waker);
+    let thread = SourceThread::spawn(reader, Layout::plain(2), stock, 64, waker);
     let mut thread = thread.expect("a thread");
     assert_eq!(read(&woken, 4), 4, "nothing is wanted");
     let mut used = std::collections::BTreeSet::new();

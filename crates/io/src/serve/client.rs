@@ -256,7 +256,7 @@ impl Client<'_> {
         let bytes = pieces.iter().fold(0, |all: u64, piece| all.saturating_add(piece.bytes));
         let small = bytes <= u64::from(CALL_BUFFERS * CALL_BUFFER_BYTES);
         let what = RequestKind::Read { pieces: pieces.to_vec() };
-        let found = self.ask(what, &first.path, (bytes, small), observer)?;
+        let found = self.ask(what, &first.path, bytes, small, observer)?;
         let mut lines = found.try_iter();
         let mut all = Vec::with_capacity(pieces.len());
         for piece in pieces {
@@ -307,7 +307,7 @@ impl Client<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Summary, Error> {
         let _turn = self.upload_turn()?;
-        let (number, name, _) = self.announce((false, false, false), path, observer)?;
+        let (number, name, _) = self.announce(false, false, false, path, observer)?;
         let stream = match (stream, name) {
             (Source::Stream(mut input), Some(name)) => {
                 input.name = name;
@@ -327,7 +327,7 @@ impl Client<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Summary, Error> {
         let _turn = self.upload_turn()?;
-        let (number, name, _) = self.announce((false, false, false), path, observer)?;
+        let (number, name, _) = self.announce(false, false, false, path, observer)?;
         let Some(name) = name else {
             // It would come under its own name in it.
             let _ = self.take_back(number, observer);
@@ -403,7 +403,9 @@ impl Client<'_> {
     /// number, the name of a single file there, and the lent key.
     pub(super) fn announce(
         &self,
-        (several, tree, via_server): (bool, bool, bool),
+        several: bool,
+        tree: bool,
+        via_server: bool,
         path: &[u8],
         observer: &mut dyn Observer,
     ) -> Result<(u64, Option<OsString>, Option<StaticKey>), Error> {
@@ -461,7 +463,7 @@ impl Client<'_> {
         path: &[u8],
         observer: &mut dyn Observer,
     ) -> Result<Vec<ResponseItem>, Error> {
-        let found = self.ask(what, path, (0, true), observer)?;
+        let found = self.ask(what, path, 0, true, observer)?;
         Ok(found.try_iter().map(|(line, _)| line).collect())
     }
 
@@ -471,7 +473,8 @@ impl Client<'_> {
         &self,
         what: RequestKind,
         path: &[u8],
-        (most, small): (u64, bool),
+        most: u64,
+        small: bool,
         observer: &mut dyn Observer,
     ) -> Result<Receiver<(ResponseItem, Vec<u8>)>, Error> {
         let repeats = what.changes_nothing();
@@ -489,8 +492,7 @@ impl Client<'_> {
             let way = line.as_ref().map_or(Establish::Meet(self.rendezvous), Establish::Branch);
             let (lines, found) = ResponseDecoder::new(most);
             let destination = Destination::writer(lines);
-            let asked =
-                receive_via(destination, (way, &options), &mut quiet, self.cancel, Ask::List);
+            let asked = receive_via(destination, way, &options, &mut quiet, self.cancel, Ask::List);
             let error = match asked.map_err(server_error) {
                 Ok(_) => return Ok(found),
                 Err(error) => error,

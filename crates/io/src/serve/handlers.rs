@@ -76,7 +76,7 @@ pub(super) fn perform(
             answer([ResponseItem::Done(1)], layout)
         }
         RequestKind::Put(wish) => put(root, path, *wish, with),
-        RequestKind::PutRange(wish) => ranges::put(root, path, *wish, (options, layout, cleanups)),
+        RequestKind::PutRange(wish) => ranges::put(root, path, *wish, options, layout, cleanups),
         RequestKind::Join(wish) => {
             answer([ResponseItem::Done(ranges::join(root, path, wish)?)], layout)
         }

@@ -77,9 +77,11 @@ impl Listings {
     /// from the directory.
     pub(super) fn page(
         &self,
-        (client, memory): (ClientId, &MemoryShare),
+        client: ClientId,
+        memory: &MemoryShare,
         directory: &OwnedFd,
-        (after, most): (&[u8], usize),
+        after: &[u8],
+        most: usize,
         cancel: &Cancel,
     ) -> Result<Page, RequestError> {
         let place = id(&rustix::fs::fstat(directory).map_err(std::io::Error::from)?);
@@ -245,7 +247,7 @@ mod tests {
         assert_eq!(pages(&listings, &budget.share(client(1)), &handle, 10), 300);
         assert!(budget.taken() <= 2000);
         let none = MemoryBudget::new(60).share(client(1));
-        let page = listings.page((client(1), &none), &handle, (b"", 10), &Cancel::default());
+        let page = listings.page(client(1), &none, &handle, b"", 10, &Cancel::default());
         assert_eq!(page.unwrap_err().what, RequestErrorKind::Busy);
     }
 
@@ -255,7 +257,7 @@ mod tests {
         let cancel = Cancel::default();
         cancel.cancel();
         let memory = MemoryShare::default();
-        let page = Listings::default().page((client(1), &memory), &handle, (b"", 10), &cancel);
+        let page = Listings::default().page(client(1), &memory, &handle, b"", 10, &cancel);
         assert_eq!(page.unwrap_err().why, "interrupted");
     }
 

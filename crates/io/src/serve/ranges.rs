@@ -30,7 +30,9 @@ pub(super) fn put(
     root: &OwnedFd,
     path: &[u8],
     wish: PutRange,
-    (options, layout, cleanups): (&Options, Layout, &Cleanups),
+    options: &Options,
+    layout: Layout,
+    cleanups: &Cleanups,
 ) -> Result<Done, RequestError> {
     let range = wish.range;
     if options.max_bytes.is_some_and(|most| range.total > most) {
@@ -79,7 +81,7 @@ pub(super) fn join(root: &OwnedFd, path: &[u8], wish: &Join) -> Result<u64, Requ
     let times = Timestamps { last_access: time, last_modification: time };
     tolerable(rustix::fs::futimens(&file, &times))?;
     flush::sync(&file)?;
-    target.take((&directory, OsStr::new(WHOLE)), wish.replace)?;
+    target.take(&directory, OsStr::new(WHOLE), wish.replace)?;
     rename_copy::flush(&target.parent);
     // The file has its name. The record of its ranges may stay if it cannot be removed.
     let name = staging::ranges_name(&wish.file);

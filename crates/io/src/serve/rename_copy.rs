@@ -83,11 +83,16 @@ impl<'a> Place<'a> {
     }
 
     /// Gives something its name here.
-    pub(super) fn take(&self, from: (&OwnedFd, &OsStr), replace: bool) -> Result<(), RequestError> {
+    pub(super) fn take(
+        &self,
+        parent: &OwnedFd,
+        leaf: &OsStr,
+        replace: bool,
+    ) -> Result<(), RequestError> {
         let done = if replace {
-            rustix::fs::renameat(from.0, from.1, &self.parent, self.leaf)
+            rustix::fs::renameat(parent, leaf, &self.parent, self.leaf)
         } else {
-            move_new(&safe_open::path_of(&self.parent), from, (&self.parent, self.leaf))
+            move_new(&safe_open::path_of(&self.parent), (parent, leaf), (&self.parent, self.leaf))
         };
         match done {
             Ok(()) => Ok(()),
@@ -133,7 +138,7 @@ pub(super) fn rename(
             .map_err(io::Error::from)?;
         return Ok(1);
     }
-    target.take((&source.parent, source.leaf), replace)?;
+    target.take(&source.parent, source.leaf, replace)?;
     flush(&target.parent);
     flush(&source.parent);
     Ok(1)
@@ -164,7 +169,7 @@ pub(super) fn copy(
     let target = Place::target(root, to, how.replace && !directory)?;
     let staging = Staging::create(&target.parent)?;
     let mut copier = Copier { staging: &staging, how, left: bounds, done: 0, cancel };
-    let copied = copier.one((&source.parent, source.leaf), &target, MAX_DOWN);
+    let copied = copier.one(&source.parent, source.leaf, &target, MAX_DOWN);
     let done = copier.done;
     staging.remove(&target.parent);
     flush(&target.parent);
@@ -183,7 +188,8 @@ impl Copier<'_> {
     /// One thing, whatever it is.
     fn one(
         &mut self,
-        (parent, leaf): (&OwnedFd, &OsStr),
+        parent: &OwnedFd,
+        leaf: &OsStr,
         target: &Place<'_>,
         down: u32,
     ) -> Result<(), RequestError> {
@@ -200,7 +206,7 @@ impl Copier<'_> {
         let gone = || io::Error::from(Errno::NOENT);
         let stat = safe_open::status(parent, leaf.as_bytes())?.ok_or_else(gone)?;
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => self.file((parent, leaf), target)?,
+            FileType::RegularFile => self.file(parent, leaf, target)?,
             FileType::Directory if self.how.trees => self.directory(parent, leaf, target, down)?,
             FileType::Symlink => {
                 let to =
@@ -217,11 +223,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    fn file(
-        &mut self,
-        (parent, leaf): (&OwnedFd, &OsStr),
-        to: &Place<'_>,
-    ) -> Result<(), RequestError> {
+    fn file(&mut self, parent: &OwnedFd, leaf: &OsStr, to: &Place<'_>) -> Result<(), RequestError> {
         let mut source = safe_open::file(parent.as_fd(), leaf.as_bytes())?;
         let stat = rustix::fs::fstat(&source).map_err(io::Error::from)?;
         if !safe_open::is_file(&stat) {
@@ -304,7 +306,7 @@ impl Copier<'_> {
             let parent = made.try_clone()?;
             let leaf = OsStr::from_bytes(name);
             let place = Place { parent, leaf, stat: None };
-            self.one((&source, leaf), &place, below)?;
+            self.one(&source, leaf, &place, below)?;
         }
         let made = File::from(made);
         self.dress(&made, &stat)?;
@@ -334,6 +336,6 @@ impl Copier<'_> {
     /// Gives a complete copy its name.
     fn name(&self, to: &Place<'_>) -> Result<(), RequestError> {
         let replace = self.how.replace && to.stat.is_some();
-        to.take((&self.staging.handle, OsStr::new(COPY)), replace)
+        to.take(&self.staging.handle, OsStr::new(COPY), replace)
     }
 }

@@ -88,7 +88,7 @@ impl Client<'_> {
         let names = BTreeSet::from([fetch.name.clone()]);
         let only = options.expected.take().and_then(|expected| expected.only);
         options.expected = Some(Expected { names, directories: fetch.trees, only });
-        receive_via(destination, (way, &options), observer, self.cancel, Ask::Files)
+        receive_via(destination, way, &options, observer, self.cancel, Ask::Files)
             .map_err(server_error)
     }
 

@@ -112,7 +112,7 @@ pub(super) fn serve_with(
     let shared = identity.is_none().then(|| secret.clone());
     let config = Config { identity, ..for_peer(&config, &options, shared, v6) };
     let config = Config { either_version: v6, socket_bytes: socket.room(), ..config };
-    let config = subflows::announce(subflows::SERVER, (&options, Some(true)), config);
+    let config = subflows::announce(subflows::SERVER, &options, Some(true), config);
     let ticket = addresses::ticket(socket.local(), &options, secret)?;
     match &service.members {
         Some(_) => observer.listening_at(&ticket.addresses),
@@ -227,7 +227,9 @@ impl ServerApp<'_> {
         &mut self,
         now: Instant,
         key: ConnectionKey,
-        (peer, parameters, image_bytes): (SocketAddr, Parameters, u32),
+        peer: SocketAddr,
+        parameters: Parameters,
+        image_bytes: u32,
         end: &mut Endpoint,
     ) {
         if let Some(old) = self.state.connections.remove(&key) {
@@ -237,7 +239,7 @@ impl ServerApp<'_> {
         match self.state.accept(now, key, peer, &parameters, image_bytes, end) {
             Ok(connection) => {
                 if let (true, Some(id)) = (connection.is_session(), end.connection_id()) {
-                    self.state.sessions.begin(now, id, (key, connection.peer_key));
+                    self.state.sessions.begin(now, id, key, connection.peer_key);
                 }
                 connection.session.into_iter().for_each(|id| self.state.sessions.branch(id));
                 self.state.connections.insert(key, connection);
@@ -738,7 +740,7 @@ impl Application for ServerApp<'_> {
     fn take(&mut self, now: Instant, key: ConnectionKey, event: Event, end: &mut Endpoint) -> Flow {
         match event {
             Event::Opened { peer, parameters, image_bytes } => {
-                self.open(now, key, (peer, parameters, image_bytes), end);
+                self.open(now, key, peer, parameters, image_bytes, end);
             }
             event => self.pass(now, key, event, end),
         }

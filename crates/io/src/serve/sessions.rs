@@ -62,7 +62,8 @@ impl Sessions {
         &mut self,
         now: Instant,
         id: u32,
-        (key, peer_key): (ConnectionKey, Option<PublicKey>),
+        key: ConnectionKey,
+        peer_key: Option<PublicKey>,
     ) {
         let one = One { key: Some(key), peer_key, branches: 0, idle: now, taken: 0, have_bytes: 0 };
         self.0.insert(id, one);
@@ -146,10 +147,12 @@ impl Sessions {
 /// Buffers for a request, of a session if it is one's, and what they take of its share and beyond a
 /// share. One that is `coming` is not yet among those of its session.
 pub(super) fn stock(
-    (pool, sessions): (&mut MemoryPool, &mut Sessions),
+    pool: &mut MemoryPool,
+    sessions: &mut Sessions,
     session: Option<u32>,
     wanted: (u64, usize),
-    (connections, coming): (usize, bool),
+    connections: usize,
+    coming: bool,
 ) -> Result<(Vec<Buffer>, u64, u64), Error> {
     let Some(id) = session else {
         let (stock, beyond) = pool.take(wanted, connections)?;
@@ -173,7 +176,7 @@ mod tests {
     #[test]
     fn a_session_is_one_however_much_it_asks_and_goes_when_all_of_it_has() {
         let mut sessions = Sessions::default();
-        sessions.begin(secs(0), 7, (ConnectionKey::of(1), None));
+        sessions.begin(secs(0), 7, ConnectionKey::of(1), None);
         for _ in 0..BRANCHES {
             sessions.may_branch(7).expect("so many may be");
             sessions.branch(7);
@@ -195,7 +198,7 @@ mod tests {
     fn the_one_that_is_idle_longest_makes_room() {
         let mut sessions = Sessions::default();
         for (id, at) in [(1, 3), (2, 1), (3, 2)] {
-            sessions.begin(secs(at), id, (ConnectionKey::of(id.into()), None));
+            sessions.begin(secs(at), id, ConnectionKey::of(id.into()), None);
         }
         sessions.branch(2);
         assert_eq!(sessions.yield_one(secs(11)), None, "none idle for long enough");

@@ -46,7 +46,7 @@ impl Client<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Summary, ThirdPartyError> {
         let several = several || path.ends_with(b"/") && !fetch.trees;
-        let announced = other.announce((several, fetch.trees, true), path, observer);
+        let announced = other.announce(several, fetch.trees, true, path, observer);
         let (number, name, own) = announced.map_err(ThirdPartyError::To)?;
         let odd_there = || ThirdPartyError::To(odd());
         let own = own.ok_or_else(odd_there)?;

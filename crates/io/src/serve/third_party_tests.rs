@@ -94,7 +94,7 @@ fn a_lent_key_allows_one_announced_upload_and_nothing_else() {
     let (options, cancel) = (options(), Cancel::default());
     let own = host.call(key(1));
     let server = Client { rendezvous: &own, options: &options, cancel: &cancel, session: None };
-    let announce = || server.announce((false, false, true), b"there", &mut Deaf).unwrap();
+    let announce = || server.announce(false, false, true, b"there", &mut Deaf).unwrap();
     let (number, name, lent) = announce();
     let lent = host.call(lent.expect("a key"));
     let borrower = Client { rendezvous: &lent, options: &options, cancel: &cancel, session: None };

@@ -81,7 +81,8 @@ impl View {
         stats: &Stats,
         policy: Policy,
         now: Instant,
-        (cpu_share, reading): (f64, Duration),
+        cpu_share: f64,
+        reading: Duration,
     ) -> Self {
         let elapsed = now.since(stats.opened_at.unwrap_or(now));
         let data_time = steady_time(stats).unwrap_or_default();
@@ -154,7 +155,8 @@ impl Facts {
         stats: &Stats,
         now: Instant,
         cpu_share: f64,
-        (stalled, storing): (Duration, Duration),
+        stalled: Duration,
+        storing: Duration,
     ) -> Self {
         let elapsed = now.since(stats.opened_at.unwrap_or(now)).as_secs_f64().max(1e-9);
         let percent = |share: f64| (share.clamp(0.0, 1.0) * 100.0).round() as u64;
@@ -228,7 +230,8 @@ pub(crate) fn conclude(
     host: &mut IoContext,
     observer: &mut dyn Observer,
     at: Instant,
-    (view, facts): (Option<View>, Option<Facts>),
+    view: Option<View>,
+    facts: Option<Facts>,
 ) -> LimitedBy {
     let by = decide(view, facts);
     let receiver = facts.map(|facts| {
@@ -243,10 +246,7 @@ pub(crate) fn conclude(
 /// What limited the sender, as a receiver sees it that gets no view (`rfc998`): the transfer was
 /// short, or all the buffers that it granted (`outstanding` of `buffer_bytes`) were in use all the
 /// time.
-pub(crate) fn view_of_receiver(
-    stats: &Stats,
-    (buffer_bytes, outstanding): (u32, u32),
-) -> Option<View> {
+pub(crate) fn view_of_receiver(stats: &Stats, buffer_bytes: u32, outstanding: u32) -> Option<View> {
     if is_short(stats) {
         return Some(View::RoundTrips);
     }
@@ -315,7 +315,7 @@ mod tests {
     }
 
     fn view(waited: BlockedTime, cpu_share: f64, policy: Policy) -> View {
-        View::new(&Stats { waited, ..stats() }, policy, at(11), (cpu_share, SECOND))
+        View::new(&Stats { waited, ..stats() }, policy, at(11), cpu_share, SECOND)
     }
 
     #[test]
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(view(BlockedTime { source: most, ..none }, 0.2, fair), View::Source);
         assert_eq!(view(BlockedTime { source: SECOND * 5, ..none }, 0.2, fair), View::Source);
         let reads = Stats { waited: BlockedTime { source: SECOND * 5, ..none }, ..stats() };
-        assert_eq!(View::new(&reads, fair, at(11), (0.2, SECOND * 4)), View::Cpu);
+        assert_eq!(View::new(&reads, fair, at(11), 0.2, SECOND * 4), View::Cpu);
         assert_eq!(view(none, 0.7, fair), View::Cpu);
         assert_eq!(view(BlockedTime { pacing: most, ..none }, 0.95, fair), View::Cpu);
         let capped = Policy::Fair { ceiling: Some(Rate::from_bytes_per_second(1_050_000)) };
@@ -341,20 +341,20 @@ mod tests {
         );
         let waited = BlockedTime { pacing: most, ..none };
         let reduced = Stats { rate_reduced: true, waited, ..stats() };
-        let of_reduced = View::new(&reduced, Policy::Fixed(fixed), at(11), (0.2, SECOND));
+        let of_reduced = View::new(&reduced, Policy::Fixed(fixed), at(11), 0.2, SECOND);
         assert_eq!(of_reduced, View::Path, "its circuit breaker opened");
         // More could be outstanding, were it not for the agreed number.
         let held = |packets| {
             let agreed = Some(Burst { packets, interval: Duration::from_millis(10) });
             let waited = BlockedTime { pacing: most, ..none };
             let stats = Stats { agreed, data_packets_sent: 7900, waited, ..stats() };
-            View::new(&stats, fair, at(11), (0.2, SECOND))
+            View::new(&stats, fair, at(11), 0.2, SECOND)
         };
         assert_eq!((held(10), held(20)), (View::RateCap, View::Path));
-        let late = View::new(&stats(), fair, at(60), (0.1, SECOND));
+        let late = View::new(&stats(), fair, at(60), 0.1, SECOND);
         assert_eq!(late, View::Storing);
         let far = Stats { min_rtt: Some(SECOND * 2), ..stats() };
-        assert_eq!(View::new(&far, fair, at(11), (0.1, SECOND)), View::RoundTrips);
+        assert_eq!(View::new(&far, fair, at(11), 0.1, SECOND), View::RoundTrips);
         // Six bytes, on a path whose round trip is not even known: stored in 150 ms, or in two
         // seconds.
         let tiny = |done: Duration| {
@@ -370,8 +370,8 @@ mod tests {
             let agreed = Some(Burst { packets: 10, interval: Duration::from_millis(10) });
             let stats = Stats { agreed, data_packets_sent: 1, ..stats };
             (
-                View::new(&stats, fair, first + done, (0.95, SECOND)),
-                view_of_receiver(&stats, (1 << 20, 4)),
+                View::new(&stats, fair, first + done, 0.95, SECOND),
+                view_of_receiver(&stats, 1 << 20, 4),
             )
         };
         let short = Some(View::RoundTrips);
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_receivers_facts_have_its_disk_its_processor_and_its_pace() {
-        let facts = Facts::new(&stats(), at(11), 0.336, (SECOND * 8, SECOND));
+        let facts = Facts::new(&stats(), at(11), 0.336, SECOND * 8, SECOND);
         let expected = Facts { cpu: 34, disk: 80, storing: 10, ..Facts::default() };
         assert_eq!(facts, expected);
         let interval = Duration::from_millis(10);
@@ -393,7 +393,7 @@ mod tests {
             let agreed = Some(Burst { packets, interval });
             let data_packets_received = 7900;
             let stats = Stats { agreed, data_packets_received, data_packets_lost, ..stats() };
-            Facts::new(&stats, at(11), 0.0, (Duration::ZERO, Duration::ZERO)).paced
+            Facts::new(&stats, at(11), 0.0, Duration::ZERO, Duration::ZERO).paced
         };
         assert!(paced(10, 0) && !paced(20, 0) && paced(20, 7900));
         assert_eq!(Facts::parse(&facts.to_string()), Some(facts));
@@ -419,7 +419,7 @@ mod tests {
             let socket_bytes = Some(212_992);
             let stats = Stats { socket_bytes, held_to_socket, overrun, ..stats() };
             let stats = Stats { data_packets_received: 9_900, data_packets_lost, ..stats };
-            let facts = Facts::new(&stats, at(11), 0.0, (Duration::ZERO, Duration::ZERO));
+            let facts = Facts::new(&stats, at(11), 0.0, Duration::ZERO, Duration::ZERO);
             assert_eq!((facts.socket, facts.overrun), expected);
             assert_eq!(Facts::parse(&facts.to_string()), Some(facts));
         }
@@ -472,16 +472,16 @@ mod tests {
     #[test]
     fn a_receiver_without_a_view_sees_whether_its_buffers_were_all_in_use() {
         // A megabyte a second, and a tenth of a second to a round trip.
-        assert_eq!(view_of_receiver(&stats(), (50_000, 2)), Some(View::Permission));
-        assert_eq!(view_of_receiver(&stats(), (50_000, 4)), None);
+        assert_eq!(view_of_receiver(&stats(), 50_000, 2), Some(View::Permission));
+        assert_eq!(view_of_receiver(&stats(), 50_000, 4), None);
         // Ten milliseconds each, or a second.
         let at_pace = |packets| {
             let agreed = Some(Burst { packets, interval: Duration::from_millis(10) });
-            view_of_receiver(&Stats { agreed, datagram_bytes: 1000, ..stats() }, (100_000, 1))
+            view_of_receiver(&Stats { agreed, datagram_bytes: 1000, ..stats() }, 100_000, 1)
         };
         assert_eq!((at_pace(100), at_pace(1)), (Some(View::Permission), Some(View::Permission)));
         let far = Stats { min_rtt: Some(SECOND * 2), ..stats() };
-        assert_eq!(view_of_receiver(&far, (50_000, 400)), Some(View::RoundTrips));
-        assert_eq!(view_of_receiver(&Stats::default(), (50_000, 2)), Some(View::RoundTrips));
+        assert_eq!(view_of_receiver(&far, 50_000, 400), Some(View::RoundTrips));
+        assert_eq!(view_of_receiver(&Stats::default(), 50_000, 2), Some(View::RoundTrips));
     }
 }

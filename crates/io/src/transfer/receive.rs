@@ -52,7 +52,7 @@ pub fn receive(
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
     let way = Establish::Meet(rendezvous);
-    receive_via(destination, (way, options), observer, cancel, Ask::Files)
+    receive_via(destination, way, options, observer, cancel, Ask::Files)
 }
 
 impl Transfer {
@@ -99,7 +99,8 @@ pub(crate) enum Ask {
 /// [`receive`], or what else is asked for.
 pub(crate) fn receive_via(
     destination: Destination,
-    (way, options): (Establish<'_>, &Options),
+    way: Establish<'_>,
+    options: &Options,
     observer: &mut dyn Observer,
     cancel: &Cancel,
     ask: Ask,
@@ -195,7 +196,7 @@ fn warn_of(observer: &mut dyn Observer, outcome: &StoreOutcome) {
 /// A receiver's proposal.
 fn proposal(way: Establish<'_>, options: &Options) -> Config {
     let config = config(options, Role::Receiver, None);
-    all_subflows::announce(RECEIVER, (options, way.meets()), config)
+    all_subflows::announce(RECEIVER, options, way.meets(), config)
 }
 
 /// The writer for a destination. It has written nothing yet.
@@ -505,7 +506,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
     fn look(&self, now: Instant, stats: &Stats) -> Facts {
         let elapsed = now.since(stats.opened_at.unwrap_or(now));
         let storing = self.disk.as_ref().map(SinkThread::wanted_processor).unwrap_or_default();
-        Facts::new(stats, now, self.session.cpu_share(elapsed), (self.stalled, storing))
+        Facts::new(stats, now, self.session.cpu_share(elapsed), self.stalled, storing)
     }
 
     fn received(&self, now: Instant, outcome: StoreOutcome) -> ReceiveResult {
@@ -610,7 +611,7 @@ impl<W: Writer> Application for Receiving<'_, W> {
                     .or_else(|| all_subflows::from_client_string(&parameters.client));
                 let opened = self
                     .session
-                    .open(now, (end, peer), &parameters, image_bytes)
+                    .open(now, end, peer, &parameters, image_bytes)
                     .and_then(|layout| self.agree(layout, announcement))
                     .and_then(|layout| self.open(now, layout))
                     .and_then(|()| self.open_subflows(subflows, end));

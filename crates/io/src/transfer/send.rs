@@ -153,7 +153,7 @@ pub(crate) fn send_list(
         skipped: list.skipped() + late.skipped + unread + unstored,
         verified: sent.verdict.is_some_and(|verdict| verdict.verified),
         digest: sent.end.map_or([0; 32], |end| end.digest),
-        limited_by: conclude(&mut host, &mut *app.session.observer, sent.at, (view, facts)),
+        limited_by: conclude(&mut host, &mut *app.session.observer, sent.at, view, facts),
         streams: subflows,
     }))
 }
@@ -476,7 +476,7 @@ impl<'a, R: Reader> Sending<'a, R> {
     fn view(&self, now: Instant, stats: &Stats) -> View {
         let elapsed = now.since(stats.opened_at.unwrap_or(now));
         let reading = self.disk.as_ref().map(SourceThread::wanted_processor).unwrap_or_default();
-        View::new(stats, self.policy, now, (self.session.cpu_share(elapsed), reading))
+        View::new(stats, self.policy, now, self.session.cpu_share(elapsed), reading)
     }
 
     /// Sends the list in place of the files, whose reader stays as it is.
@@ -601,7 +601,7 @@ impl<R: Reader> Application for Sending<'_, R> {
                 self.answered |= asks && self.offers.is_some() && self.disk.is_none();
                 let opened = self
                     .session
-                    .open(now, (end, peer), &parameters, image_bytes)
+                    .open(now, end, peer, &parameters, image_bytes)
                     .and_then(|layout| {
                         self.with_subflows(layout, from_client_string(&parameters.client), end)
                     })

@@ -223,7 +223,8 @@ impl<'a> TransferSession<'a> {
     pub(crate) fn open(
         &mut self,
         now: Instant,
-        (end, peer): (&mut Endpoint, SocketAddr),
+        end: &mut Endpoint,
+        peer: SocketAddr,
         parameters: &Parameters,
         image_bytes: u32,
     ) -> Result<Layout, Error> {

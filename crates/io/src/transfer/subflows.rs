@@ -327,7 +327,7 @@ impl Subflows {
         let socket = sockets.and_then(|sockets| sockets.call().ok());
         let begun = subflow.zip(socket).zip(leave).map(|((subflow, socket), leave)| {
             // Without a thread there is no subflow. The peer does not know of it yet.
-            self.start(subflow, (socket, leave)).is_none()
+            self.start(subflow, socket, leave).is_none()
         });
         self.called = true;
         if begun != Some(true) || self.again > AGAIN {
@@ -360,11 +360,7 @@ impl Subflows {
     }
 
     /// Starts its thread. If that fails, it comes back.
-    fn start(
-        &mut self,
-        subflow: Subflow,
-        (socket, leave): (Socket, SubflowPermit),
-    ) -> Option<Subflow> {
+    fn start(&mut self, subflow: Subflow, socket: Socket, leave: SubflowPermit) -> Option<Subflow> {
         let Ok(poller) = Poller::new() else { return Some(subflow) };
         let (waker, shared_stats) = (poller.waker(), Arc::new(SharedStats::default()));
         let host = IoContext { socket, poller, clock: self.making.clock, trace: None };
@@ -574,7 +570,8 @@ fn add(all: &mut Stats, one: &Stats) {
 /// subflows, if it accepts any and its client string has no other text.
 pub(crate) fn announce(
     name: &str,
-    (options, listens): (&Options, Option<bool>),
+    options: &Options,
+    listens: Option<bool>,
     config: Config,
 ) -> Config {
     match asked(options, listens) {

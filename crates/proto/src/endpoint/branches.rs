@@ -101,7 +101,7 @@ impl Endpoint {
     ) -> Self {
         let config = Config { branches: false, ..config };
         let opened = Opened { peer_key: self.peer_key, ..opened };
-        let mut new = Self::served(config, now, (validated, RecvMeta::default()), opened, None);
+        let mut new = Self::served(config, now, validated, RecvMeta::default(), opened, None);
         new.stem = stem;
         new
     }

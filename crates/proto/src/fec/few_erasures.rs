@@ -70,7 +70,8 @@ impl<'a> SparseCombiner<'a> {
         points: FieldLayout,
         wanted: &[u16],
         bytes: usize,
-        (lost, used): (&'a [u16], &'a [u16]),
+        lost: &'a [u16],
+        used: &'a [u16],
     ) -> Self {
         let pieces = bytes.div_ceil(PIECE);
         let mut sums = Self {

@@ -113,7 +113,7 @@ impl PendingResponses {
         let mut payload = Vec::new();
         sealed::encode_offer(&offer, &mut payload);
         let draw = entropy.draw();
-        let (initiator, noise) = start(proof.means(), &clear, key, (draw, &payload));
+        let (initiator, noise) = start(proof.means(), &clear, key, draw, &payload);
         let open = sealed::build_open(&clear, key, &noise, |parts| mac_key.mac(parts));
         let candidates = Self {
             proof,
@@ -299,7 +299,8 @@ fn start(
     means: HandshakeAuth<'_>,
     clear: &[u8; HEADER_BYTES],
     key: Option<KeyId>,
-    (draw, payload): ([u8; 32], &[u8]),
+    draw: [u8; 32],
+    payload: &[u8],
 ) -> (Initiator, Vec<u8>) {
     let started = Initiator::start(means, &super::prologue(clear, key), draw, payload);
     // Fails only for a payload longer than a Noise message, and this one is bounded far below; or

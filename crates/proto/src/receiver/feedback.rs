@@ -115,7 +115,8 @@ impl Feedback {
         &mut self,
         now: Instant,
         number: PacketNumber,
-        (bytes, whole): (usize, usize),
+        bytes: usize,
+        whole: usize,
         ecn: Option<Ecn>,
     ) {
         self.largest[0] = self.largest[0].max(u16::try_from(whole).unwrap_or(u16::MAX));
@@ -290,12 +291,12 @@ mod tests {
         let rtt = Duration::from_millis(40);
         let mut feedback = Feedback::default();
         for number in [0, 1, 3, 5] {
-            feedback.on_packet(ms(0), PacketNumber(number), (100, 100), None);
+            feedback.on_packet(ms(0), PacketNumber(number), 100, 100, None);
         }
         assert_eq!(feedback.report(ms(0), ms(0), rtt).unwrap().missing, 0, "both may be late");
-        feedback.on_packet(ms(5), PacketNumber(2), (100, 100), None);
+        feedback.on_packet(ms(5), PacketNumber(2), 100, 100, None);
         feedback.report(ms(5), ms(0), rtt);
-        feedback.on_packet(ms(20), PacketNumber(6), (100, 100), None);
+        feedback.on_packet(ms(20), PacketNumber(6), 100, 100, None);
         let report = feedback.report(ms(20), ms(0), rtt).unwrap();
         assert_eq!((report.missing, report.packets, report.highest), (1, 6, PacketNumber(6)));
     }
@@ -314,7 +315,7 @@ mod tests {
         coming.sort_unstable();
         let mut due = 0;
         for (at, number) in coming {
-            feedback.on_packet(us(at), PacketNumber(number), (1000, 1000), None);
+            feedback.on_packet(us(at), PacketNumber(number), 1000, 1000, None);
             if at < due {
                 continue;
             }
@@ -345,7 +346,7 @@ mod tests {
         coming.sort_unstable();
         let (mut feedback, mut due, mut first) = (Feedback::default(), 0, None);
         for (at, number) in coming {
-            feedback.on_packet(us(at), PacketNumber(number), (1000, 1000), None);
+            feedback.on_packet(us(at), PacketNumber(number), 1000, 1000, None);
             if at < due {
                 continue;
             }
@@ -375,7 +376,7 @@ mod tests {
         for train in 0..80 {
             for packet in 0..16 {
                 let at = us(train * 50_000 + packet * 100);
-                feedback.on_packet(at, PacketNumber(number), (1000, 1000), None);
+                feedback.on_packet(at, PacketNumber(number), 1000, 1000, None);
                 number += 1;
                 let due = feedback.due(interval, Duration::ZERO).filter(|due| *due <= at);
                 if due.is_some() {
@@ -410,7 +411,7 @@ mod tests {
                     Duration::ZERO => us(read),
                     age => feedback.arrival_time(us(read), age, interval, Duration::ZERO),
                 };
-                feedback.on_packet(arrived_at, PacketNumber(number), (1000, 1000), None);
+                feedback.on_packet(arrived_at, PacketNumber(number), 1000, 1000, None);
                 number += 1;
             }
             let mut reports = Vec::new();
@@ -433,7 +434,7 @@ mod tests {
     fn the_largest_datagram_is_reported_three_times() {
         let mut feedback = Feedback::default();
         let mut largest = |number, bytes| {
-            feedback.on_packet(ms(number), PacketNumber(number), (36, bytes), None);
+            feedback.on_packet(ms(number), PacketNumber(number), 36, bytes, None);
             let report = feedback.report(ms(number), ms(0), Duration::from_millis(40)).unwrap();
             assert_eq!(report.bytes, 36 * (number + 1), "padding does not count");
             report.largest
@@ -447,7 +448,7 @@ mod tests {
         let mut feedback = Feedback::default();
         let interval = Duration::from_millis(5);
         assert_eq!(feedback.due(interval, Duration::ZERO), None);
-        feedback.on_packet(ms(0), PacketNumber(0), (100, 100), None);
+        feedback.on_packet(ms(0), PacketNumber(0), 100, 100, None);
         for n in [0, 25, 50] {
             assert!(
                 feedback.due(interval, Duration::ZERO).is_some_and(|at| at <= ms(n)),

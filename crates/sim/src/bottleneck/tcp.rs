@@ -232,7 +232,8 @@ impl Tcp {
         now: Instant,
         number: u64,
         rtt: Option<Duration>,
-        (acked, was_used): (u64, bool),
+        acked: u64,
+        was_used: bool,
     ) {
         let acked = acked as f64;
         if self.window < self.threshold {
@@ -310,7 +311,7 @@ impl Tcp {
         if is_lost || is_marked && ack.number >= self.recover {
             self.reduce();
         } else if ack.number >= self.recover {
-            self.grow(now, ack.number, rtt, (acked, was_used));
+            self.grow(now, ack.number, rtt, acked, was_used);
         }
         self.count_piece(now, acked);
     }

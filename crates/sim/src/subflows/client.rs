@@ -200,7 +200,7 @@ impl ImageSource {
 }
 
 impl ImageSink {
-    pub(super) fn new((buffer_bytes, stock): (u32, u32)) -> Self {
+    pub(super) fn new(buffer_bytes: u32, stock: u32) -> Self {
         // The most that a source's image may have by the agreed parameters.
         let capacity = buffer_bytes as usize + (1 << 13);
         Self {

@@ -54,7 +54,10 @@ impl Unit {
         end: Endpoint,
         own: SocketAddr,
         peer: SocketAddr,
-        (client, subflow, sends, active): (usize, u8, bool, bool),
+        client: usize,
+        subflow: u8,
+        sends: bool,
+        active: bool,
     ) -> Self {
         Self {
             end,

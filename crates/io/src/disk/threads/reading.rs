@@ -94,7 +94,8 @@ impl SourceThread {
     pub(crate) fn spawn(
         reader: impl Reader,
         layout: Layout,
-        (stock, room): (Vec<Buffer>, usize),
+        stock: Vec<Buffer>,
+        room: usize,
         waker: impl Fn() + Send + 'static,
     ) -> Result<Self, Error> {
         // One command or answer for each buffer, and an error.

@@ -51,7 +51,7 @@ impl<'a> ControlWriter998<'a> {
     /// DONE and HAVE messages do not exist here and leave no trace.
     pub fn push(&mut self, seq: ControlSeq, message: &Message) -> bool {
         match message {
-            Message::Go(go) => self.push_each(message_kind::GO, seq, (go.first, go.count), &[]),
+            Message::Go(go) => self.push_each(message_kind::GO, seq, go.first, go.count, &[]),
             Message::Ok(ok) => {
                 let tail = OkTail {
                     burst_packets: short(ok.offer.map_or(0, |o| o.packets)),
@@ -80,7 +80,8 @@ impl<'a> ControlWriter998<'a> {
         &mut self,
         kind: u8,
         seq: ControlSeq,
-        (first, count): (BufferNumber, u32),
+        first: BufferNumber,
+        count: u32,
         tail: &[u8],
     ) -> bool {
         let bytes = size_of::<MessageHead>() + tail.len();
