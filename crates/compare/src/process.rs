@@ -73,7 +73,7 @@ impl Side {
     }
 
     /// Its output so far.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn output(&self) -> String {
         fs::read(&self.log)
             .map(|text| String::from_utf8_lossy(&text).into_owned())
             .unwrap_or_default()
@@ -81,7 +81,7 @@ impl Side {
 
     /// The last of it, as part of a sentence.
     pub(crate) fn complaint(&self) -> String {
-        let said = self.said();
+        let said = self.output();
         let tail = said.char_indices().rev().take(SAID_BYTES).last().map_or(0, |(at, _)| at);
         let words: Vec<&str> = said[tail..].split_whitespace().collect();
         format!("{}: {}", self.name, if words.is_empty() { "no word" } else { "" })

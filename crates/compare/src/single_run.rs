@@ -84,7 +84,7 @@ impl Task<'_> {
         let mut far = Side::start(&ground.hosts.b, &words, log("far.log"), &self.room.home())?;
         self.until_ready(&mut far, rival.ready())?;
 
-        let words = rival.near(ground, self.netblt, &far.said(), self.bytes);
+        let words = rival.near(ground, self.netblt, &far.output(), self.bytes);
         let before = ground.report();
         let began = Instant::now();
         let mut near = Side::start(&ground.hosts.a, &words, log("near.log"), &self.room.home())?;
@@ -114,7 +114,7 @@ impl Task<'_> {
         run.cpu[0] = ends[0].as_ref().map(|end| end.cpu);
         if run.problem.is_none() {
             run.cpu[1] = self.leave(far, ends[1].take(), over).map(|end| end.cpu);
-            match rival.came(self.room, &near.said(), self.bytes) {
+            match rival.came(self.room, &near.output(), self.bytes) {
                 Ok(bytes) => run.bytes = bytes,
                 Err(problem) => run.problem = Some(problem),
             }
@@ -167,7 +167,7 @@ fn is_ready(far: &Side, ready: Ready) -> bool {
     match ready {
         // The line is whole.
         Ready::Ticket => far
-            .said()
+            .output()
             .split_inclusive(char::is_whitespace)
             .any(|word| word.starts_with("netblt1:") && word.ends_with(char::is_whitespace)),
         Ready::Tcp(port) => has_port(far.id(), "tcp", port),

@@ -15,7 +15,7 @@ use netblt_proto::config::Wire;
 #[non_exhaustive]
 pub enum Error {
     /// Something on this side's disk.
-    #[error("{path}: {what}: {}", said(source), path = path.display())]
+    #[error("{path}: {what}: {}", system_message(source), path = path.display())]
     File {
         /// Which file.
         path: PathBuf,
@@ -96,7 +96,7 @@ pub enum Error {
         bytes: usize,
     },
     /// The socket could not be opened or used.
-    #[error("{what}: {}", said(source))]
+    #[error("{what}: {}", system_message(source))]
     Socket {
         /// The action that failed.
         what: String,
@@ -112,7 +112,7 @@ pub enum Error {
         limit: Option<u32>,
     },
     /// A thread could not be started.
-    #[error("cannot start a thread {purpose}: {}", said(source))]
+    #[error("cannot start a thread {purpose}: {}", system_message(source))]
     Thread {
         /// Its purpose.
         purpose: &'static str,
@@ -120,7 +120,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A host name without an address.
-    #[error("cannot look up {host}: {}", said(source))]
+    #[error("cannot look up {host}: {}", system_message(source))]
     Unresolved {
         /// The name, with its port if it has one.
         host: String,
@@ -167,7 +167,7 @@ pub enum Error {
         line: usize,
     },
     /// The ticket could not be handed over.
-    #[error("the ticket cannot be written, and without it no peer can connect: {}", said(.0))]
+    #[error("the ticket cannot be written, and without it no peer can connect: {}", system_message(.0))]
     Unseen(io::Error),
     /// No peer connected while this side listened.
     #[error("timed out: no peer connected within {} s", .0.as_secs_f64())]
@@ -569,7 +569,7 @@ pub(crate) fn in_units(bytes: u64) -> String {
 }
 
 /// The system's error for people: without the number that Rust adds.
-pub(crate) fn said(error: &io::Error) -> String {
+pub(crate) fn system_message(error: &io::Error) -> String {
     let text = error.to_string();
     let number = error.raw_os_error().map(|number| format!(" (os error {number})"));
     let words = number.and_then(|number| text.strip_suffix(&number).map(str::to_owned));

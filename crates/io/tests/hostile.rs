@@ -68,7 +68,7 @@ impl Drop for Ends<'_> {
 
 /// A client that grants no buffer for the answer has nothing looked for, or done.
 #[test]
-fn nothing_is_done_before_there_is_a_buffer_for_the_answer() {
+fn a_request_waits_for_a_buffer_for_its_answer() {
     let host = host(|_| {});
     let (client, control) = (as_key(&host, 1), Control::new());
     control.pause();

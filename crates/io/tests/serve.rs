@@ -250,7 +250,7 @@ fn expired_permissions_are_refused() {
 /// A client with write permission swaps a directory for a link that leads out, again and again,
 /// while others read and write through that name.
 #[test]
-fn nothing_outside_is_reached_by_a_race() {
+fn no_path_outside_the_root_is_reached_by_a_race() {
     let host = Host::start(|_| {});
     let here = tempfile::tempdir().unwrap();
     fs::write(here.path().join("f"), b"new").unwrap();

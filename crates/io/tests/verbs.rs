@@ -208,7 +208,7 @@ fn no_path_outside_the_root_is_renamed_copied_or_read() {
 
 /// A client with write permission swaps a directory for a link that leads out, again and again.
 #[test]
-fn nothing_outside_is_reached_by_a_race() {
+fn no_path_outside_the_root_is_reached_by_a_race() {
     let host = Host::start(|_| {});
     host.raced(|| {
         for number in 0..20 {

@@ -143,7 +143,7 @@ impl Station {
         self.start(now, oracle);
         let receives = !self.arrived.is_empty() && !std::mem::take(&mut self.answers);
         if receives {
-            self.hear(now, oracle);
+            self.receive(now, oracle);
             return None;
         }
         self.think(now, oracle);
@@ -161,7 +161,7 @@ impl Station {
         Some(bytes)
     }
 
-    fn hear(&mut self, now: Instant, oracle: &mut Oracle) {
+    fn receive(&mut self, now: Instant, oracle: &mut Oracle) {
         let Some((mut bytes, ecn)) = self.arrived.pop_front() else { return };
         let from = self.host.side.other().address();
         let writes = is_data(&bytes) && !self.behaviour.write.is_zero();

@@ -514,7 +514,7 @@ impl World {
                 self.turn(shot.to);
             }
             let origin = if shot.stale { Origin::Stale } else { Origin::Copy };
-            let from = self.where_now(shot.from);
+            let from = self.current_address(shot.from);
             self.receive(shot.to, from, RecvMeta::default(), shot.bytes, origin);
         }
         if let Some(at) = next {

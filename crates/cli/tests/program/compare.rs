@@ -48,7 +48,7 @@ fn working_on(env: &Env) -> Option<String> {
 }
 
 /// Whether a contest has come so far that this file is in its directory.
-fn said(env: &Env, name: &str) -> bool {
+fn has_made(env: &Env, name: &str) -> bool {
     let rooms = fs::read_dir(env.path("tmp")).into_iter().flatten().flatten();
     rooms.into_iter().any(|room| room.path().join(name).exists())
 }
@@ -169,7 +169,7 @@ fn a_signal_ends_everything() {
         let args = ["--rate", "100kbit", "--rtt", "20ms", "--size", "10MB", "--only", "netblt"];
         let running = start(&env, &args);
         let id = running.id();
-        wait_until("both sides run", || said(&env, "near.log"));
+        wait_until("both sides run", || has_made(&env, "near.log"));
         running.signal(signal);
         running.finish().exits(20).says("stopped");
         assert_gone(&env, id);
@@ -178,7 +178,7 @@ fn a_signal_ends_everything() {
     let env = Env::new();
     let running = start(&env, &["--rate", "100kbit", "--size", "10MB", "--only", "netblt"]);
     let id = running.id();
-    wait_until("both sides run", || said(&env, "near.log"));
+    wait_until("both sides run", || has_made(&env, "near.log"));
     running.signal(Signal::KILL);
     assert_eq!(running.finish().code, None);
     wait_until("everything is gone", || {

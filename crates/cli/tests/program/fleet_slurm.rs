@@ -105,7 +105,7 @@ fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 /// What a program of Slurm's says.
-fn said(env: &Env, words: &[&str]) -> String {
+fn output_of(env: &Env, words: &[&str]) -> String {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).env("SLURM_CONF", env.path("slurm/slurm.conf"));
     let output = command.stdin(Stdio::null()).output().expect(words[0]);
@@ -138,7 +138,7 @@ fn slurm_runs_a_fleet_and_repeats_a_killed_task() {
         env.make_file(&format!("src/f{at}"), 3_000_000 + at);
     }
     let _cluster = Cluster::start(&env);
-    wait_for("the nodes", || said(&env, &["sinfo", "-h", "-o", "%T %D"]).trim() == "idle 2");
+    wait_for("the nodes", || output_of(&env, &["sinfo", "-h", "-o", "%T %D"]).trim() == "idle 2");
     env.make_directory("root");
     let serve = ["serve", "--root", "root", "--json", "--bind", "127.0.0.1", "--port", "0"];
     let mut server = env.start(&[&serve[..], &["--ticket-file", "ticket"]].concat());
@@ -164,12 +164,12 @@ fn slurm_runs_a_fleet_and_repeats_a_killed_task() {
     let pid = pid.and_then(rustix::process::Pid::from_raw).expect("a process");
     rustix::process::kill_process(pid, Signal::KILL).expect("it is at work");
     wait_for("the end", || {
-        let jobs = said(&env, &["squeue", "-h", "-o", "%A %r"]);
+        let jobs = output_of(&env, &["squeue", "-h", "-o", "%A %r"]);
         // Slurm lets a job that is queued again wait for two minutes, which is too long here.
         let late = jobs.lines().filter_map(|job| job.strip_suffix(" BeginTime"));
         for job in late {
             let job = format!("JobId={job}");
-            said(&env, &["scontrol", "update", &job, "StartTime=now"]);
+            output_of(&env, &["scontrol", "update", &job, "StartTime=now"]);
         }
         jobs.trim().is_empty()
     });

@@ -533,7 +533,7 @@ fn every_udp_port_of_a_range_is_tried() {
 }
 
 #[test]
-fn nothing_to_copy_means_the_same_on_every_route() {
+fn an_empty_copy_has_the_same_result_on_every_route() {
     let world = World::new();
     ["near", "one"].iter().for_each(|machine| {
         world.env.make_directory(&format!("{machine}/empty"));

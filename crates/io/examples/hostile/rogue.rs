@@ -165,7 +165,7 @@ impl Rogue {
     }
 
     /// The next datagram that has come, if there is one before that time has passed.
-    fn hear(&self, within: Duration) -> Option<Vec<u8>> {
+    fn next_packet(&self, within: Duration) -> Option<Vec<u8>> {
         let mut datagram = vec![0; 65_536];
         let _ = self.socket.set_read_timeout(Some(within.max(Duration::from_micros(1))));
         let len = self.socket.recv(&mut datagram).ok()?;
@@ -175,7 +175,7 @@ impl Rogue {
 
     /// Takes what has come; whether the server has ended the connection, or knows it no more.
     pub(crate) fn is_over(&self) -> bool {
-        while let Some(datagram) = self.hear(Duration::ZERO) {
+        while let Some(datagram) = self.next_packet(Duration::ZERO) {
             if matches!(
                 sealed::kind_of(&datagram),
                 Some(PacketType::Quit | PacketType::Abort | PacketType::Unknown)
@@ -190,7 +190,7 @@ impl Rogue {
     pub(crate) fn first_data(&mut self) -> Option<Vec<u8>> {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
-            let mut datagram = self.hear(PATIENCE)?;
+            let mut datagram = self.next_packet(PATIENCE)?;
             let Ok((_, header)) = sealed::parse_data_header(&datagram) else { continue };
             let (clear, body) = datagram.split_at_mut(DATA_HEADER_BYTES);
             if let Ok(data) = self.opening.open_in_place(header.number, clear, body) {

@@ -36,7 +36,7 @@ use crate::disk::sites::{Beside, TOP, none_in};
 use crate::disk::sparse;
 use crate::disk::store::{Need, Store, without_promise};
 use crate::disk::threads::{StoreOutcome, Writer};
-use crate::error::{Error, said, shown};
+use crate::error::{Error, shown, system_message};
 use crate::memory_budget::MemoryShare;
 use crate::name_log::NameLog;
 use crate::options::{Expected, Extras, OnFile, Overwrite};
@@ -650,7 +650,7 @@ impl LeftOut {
         match error {
             Error::Exists(_) if !atomic => Ok("exists there already".into()),
             Error::File { what, source, .. } if !atomic => {
-                Ok(format!("{what}: {}", said(&source)).into_boxed_str())
+                Ok(format!("{what}: {}", system_message(&source)).into_boxed_str())
             }
             Error::Name { why, .. } if !atomic => Ok(why.into()),
             error => Err(error),

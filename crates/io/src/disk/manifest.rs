@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Warning, file_error, said, shown_path};
+use crate::error::{Error, Warning, file_error, shown_path, system_message};
 
 /// A list being written.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Manifest {
         self.failed.as_ref().map(|error| Warning::Unwritten {
             path: shown_path(&self.path),
             what: "list of what was transferred",
-            why: said(error),
+            why: system_message(error),
         })
     }
 

@@ -9,7 +9,7 @@ use nix::unistd::{Group, User};
 use rustix::fs::{AtFlags, Gid, Uid};
 use rustix::io::Errno;
 
-use crate::error::said;
+use crate::error::system_message;
 
 /// The namespace that is a user's own.
 pub(crate) const USER: &[u8] = b"user.";
@@ -34,7 +34,7 @@ impl Unset {
     fn add(kind: &mut Option<(u64, Vec<u8>, String)>, name: &[u8], error: Errno) {
         match kind {
             Some((count, ..)) => *count += 1,
-            None => *kind = Some((1, name.to_vec(), said(&error.into()))),
+            None => *kind = Some((1, name.to_vec(), system_message(&error.into()))),
         }
     }
 

@@ -17,9 +17,9 @@ use crate::disk::rename::{id, move_new};
 use crate::disk::resume::ReadyFile;
 use crate::disk::safe_open::errno;
 use crate::disk::sites::site_of;
-use crate::disk::store::{FLUSHING, NOT_A_DIRECTORY, Store, os, what_failed};
+use crate::disk::store::{FLUSHING, NOT_A_DIRECTORY, Store, os, write_failure};
 use crate::disk::{flush, safe_open};
-use crate::error::{Error, said};
+use crate::error::{Error, system_message};
 use crate::options::Overwrite;
 
 /// Permissions of a directory whose own have not come yet.
@@ -136,7 +136,7 @@ impl FilePublisher {
             Ok(_) => {}
             Err(ref error) => {
                 let source = io::Error::from_raw_os_error(errno_of(error));
-                self.failure = Some(store.error(&ready.name, what_failed(error), source));
+                self.failure = Some(store.error(&ready.name, write_failure(error), source));
             }
         }
         made
@@ -418,7 +418,7 @@ fn left_out(what: &str, error: Errno) -> io::Result<Box<str>> {
         | Errno::NOTEMPTY
         | Errno::BUSY
         | Errno::TXTBSY
-        | Errno::XDEV => Ok(format!("{what}: {}", said(&error.into())).into_boxed_str()),
+        | Errno::XDEV => Ok(format!("{what}: {}", system_message(&error.into())).into_boxed_str()),
         error => Err(error.into()),
     }
 }

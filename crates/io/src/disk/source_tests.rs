@@ -31,7 +31,7 @@ fn fill(reader: &mut SourceReader, number: u64) -> Result<(Fill, Vec<u8>), Error
     Ok((fill, buffer.filled().to_vec()))
 }
 
-fn said(error: Result<impl Sized, Error>) -> String {
+fn message_of(error: Result<impl Sized, Error>) -> String {
     error.map(|_| ()).expect_err("an error").to_string()
 }
 
@@ -105,7 +105,7 @@ fn a_file_that_changes_is_named() {
                 .and_then(|file| file.set_modified(UNIX_EPOCH)),
         }
         .expect("changed");
-        let error = said(fill(&mut reader, 2).and_then(|_| fill(&mut reader, 3)));
+        let error = message_of(fill(&mut reader, 2).and_then(|_| fill(&mut reader, 3)));
         assert!(error.contains("growing: changed while it was being sent"), "{error}");
         assert!(error.contains(how), "{error}");
     }
@@ -113,7 +113,7 @@ fn a_file_that_changes_is_named() {
     let list = list(std::slice::from_ref(&path)).expect("a list");
     fs::write(&path, "short").expect("written");
     let mut reader = SourceReader::sealed(list, layout()).expect("fits");
-    assert!(said(fill(&mut reader, 1)).contains("changed"));
+    assert!(message_of(fill(&mut reader, 1)).contains("changed"));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn only_links_that_the_user_names_are_followed() {
     symlink("secret", from.path().join("named")).expect("linked");
     let socket = std::os::unix::net::UnixListener::bind(tree.join("socket")).expect("bound");
     let paths = [tree.clone(), from.path().join("named")];
-    let refused = said(list(&paths));
+    let refused = message_of(list(&paths));
     assert!(refused.contains("tree/socket: cannot be sent: it is a socket"), "{refused}");
     let source = Source::Paths(paths.to_vec());
     let lenient = FileList::new(source, true, &Cancel::default()).expect("a list");
@@ -146,7 +146,7 @@ fn only_links_that_the_user_names_are_followed() {
     fs::rename(tree.join("sub"), from.path().join("elsewhere")).expect("renamed");
     symlink("../elsewhere", tree.join("sub")).expect("linked");
     let mut reader = SourceReader::sealed(list, layout()).expect("fits");
-    assert!(said(fill(&mut reader, 1)).contains("tree/sub"));
+    assert!(message_of(fill(&mut reader, 1)).contains("tree/sub"));
 }
 
 #[test]
@@ -157,17 +157,19 @@ fn unsendable_files_are_reported_before_anything_is_sent() {
         fs::write(from.path().join(directory).join("same"), "").expect("written");
     }
     let missing = from.path().join("missing");
-    assert!(said(list(&[missing])).contains("missing: cannot be sent"));
-    let same = said(list(&[from.path().join("a/same"), from.path().join("b/same")]));
+    assert!(message_of(list(&[missing])).contains("missing: cannot be sent"));
+    let same = message_of(list(&[from.path().join("a/same"), from.path().join("b/same")]));
     assert!(same.contains("both arrive as \"same\""), "{same}");
-    assert!(said(list(&[])).contains("nothing to send"));
-    assert!(said(list(&[PathBuf::from("/")])).contains("no name"));
-    assert!(said(list(&[PathBuf::from("/dev/null")])).contains("neither a file nor a directory"));
-    let error = said(list(&[from.path().join("a/\u{1b}[2J")]));
+    assert!(message_of(list(&[])).contains("nothing to send"));
+    assert!(message_of(list(&[PathBuf::from("/")])).contains("no name"));
+    assert!(
+        message_of(list(&[PathBuf::from("/dev/null")])).contains("neither a file nor a directory")
+    );
+    let error = message_of(list(&[from.path().join("a/\u{1b}[2J")]));
     assert!(error.contains("\\u{1b}") && !error.contains('\u{1b}'), "{error}");
     let narrow = Layout::sealed(1024, 60).expect("possible");
     let wide = list(&[from.path().join("b/same")]).expect("a list");
-    assert!(said(SourceReader::sealed(wide, narrow)).contains("too long a name"));
+    assert!(message_of(SourceReader::sealed(wide, narrow)).contains("too long a name"));
     let dot = list(&[from.path().join("b/.."), from.path().join("b/.")]);
     let dot = dot.expect("directories have names of their own");
     let first = from.path().file_name().expect("a name").as_encoded_bytes();
@@ -181,7 +183,7 @@ fn unsendable_files_are_reported_before_anything_is_sent() {
             let none = CapabilitySet::empty();
             let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
             set_capabilities(None, none).expect("given up");
-            said(list(&[from.path().join("b")]))
+            message_of(list(&[from.path().join("b")]))
         });
         reading.join().expect("it ran")
     });
@@ -256,9 +258,11 @@ fn a_stream_knows_its_last_buffer_and_cannot_be_read_twice() {
             digest = extents[0].digest;
         }
         assert_eq!(digest, Some(*blake3::hash(&content).as_bytes()));
-        assert!(said(reader.restart(layout(), &Arc::default())).contains("cannot be read twice"));
+        assert!(
+            message_of(reader.restart(layout(), &Arc::default())).contains("cannot be read twice")
+        );
         let mut second = SourceReader::sealed(list, layout()).expect("fits");
-        assert!(said(fill(&mut second, 1)).contains("cannot be read twice"));
+        assert!(message_of(fill(&mut second, 1)).contains("cannot be read twice"));
     }
 }
 
@@ -314,7 +318,7 @@ fn a_selection_renames_and_leaves_out() {
     for name in ["..", "a/b", ""] {
         let items = vec![(file.clone(), Some(name.into()))];
         let refused = selected(Selection { items, ..selection.clone() }, false);
-        assert!(said(refused).contains("cannot be sent under its name"));
+        assert!(message_of(refused).contains("cannot be sent under its name"));
     }
 }
 
@@ -376,7 +380,7 @@ fn a_file_that_changes_or_vanishes_is_withdrawn_and_the_rest_is_sent() {
             break;
         }
     }
-    assert!(said(end).contains("changed while it was being sent"));
+    assert!(message_of(end).contains("changed while it was being sent"));
 }
 
 #[test]
@@ -438,7 +442,7 @@ fn a_file_that_the_system_makes_is_named_as_one() {
     }
     let list = list(&[path.to_path_buf()]).expect("a list");
     let mut reader = SourceReader::sealed(list, layout()).expect("fits");
-    let error = said(fill(&mut reader, 1).map(|_| ()));
+    let error = message_of(fill(&mut reader, 1).map(|_| ()));
     assert!(error.contains("/proc/cpuinfo: cannot be sent as a file"), "{error}");
     assert!(error.contains("send it as a stream"), "{error}");
 }

@@ -239,7 +239,7 @@ impl Store {
         }
         let home = self.staging_handle();
         let site = home.and_then(|home| self.sites.get_mut().record(&home, &self.lodge));
-        site.map_err(|e| self.error(b"", what_failed(&e), e))
+        site.map_err(|e| self.error(b"", write_failure(&e), e))
     }
 
     /// Makes a temporary; again, if the directory it was to lie in was removed meanwhile.
@@ -353,7 +353,7 @@ impl Store {
             self.apply(file.as_fd(), &attributes.name, times, kept, more)?;
             self.close_file(file)
         });
-        written.map_err(|e| self.error(&attributes.name, what_failed(&e), e))
+        written.map_err(|e| self.error(&attributes.name, write_failure(&e), e))
     }
 
     /// Makes an empty file among the temporaries.
@@ -374,7 +374,7 @@ impl Store {
     ) -> Result<(), Error> {
         let span = self.in_file(span);
         let written = self.temporary(number).and_then(|file| sparse::write(file, span, bytes));
-        written.map_err(|e| self.error(name.unwrap_or_default(), what_failed(&e), e))
+        written.map_err(|e| self.error(name.unwrap_or_default(), write_failure(&e), e))
     }
 
     /// Makes a symbolic link among the temporaries, where no other user can follow it.
@@ -913,7 +913,7 @@ fn can_write(directory: &OwnedFd) -> Result<(), Errno> {
 }
 
 /// The words for a file that cannot be written.
-pub(crate) fn what_failed(error: &io::Error) -> &'static str {
+pub(crate) fn write_failure(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::NOSPC | Errno::DQUOT) => FULL,
         Some(Errno::FBIG) => TOO_LARGE,

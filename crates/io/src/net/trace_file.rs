@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use netblt_proto::time::Instant;
 
-use crate::error::{Error, Warning, said, shown_path};
+use crate::error::{Error, Warning, shown_path, system_message};
 use crate::net::connections::Connections;
 
 /// The transfer begins or ends to wait for this side's disk (`docs/reference/trace.md`).
@@ -141,7 +141,7 @@ impl TraceFile {
         self.failed.as_ref().map(|error| Warning::Unwritten {
             path: shown_path(&self.path),
             what: "trace",
-            why: said(error),
+            why: system_message(error),
         })
     }
 

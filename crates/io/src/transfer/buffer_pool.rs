@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    fn nothing_has_arrived() -> Endpoint {
+    fn endpoint_without_data() -> Endpoint {
         let config = Config::new(Wire::Sealed, Role::Sender);
         let peer = SocketAddr::from(([192, 0, 2, 1], 9));
         Endpoint::active(config, peer, Instant::EPOCH, [7; 32])
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn before_anything_arrives_part_of_the_buffers_is_in_use() {
-        let end = nothing_has_arrived();
+        let end = endpoint_without_data();
         for (count, bytes, first) in [(64, 1 << 20, 4), (3, 1 << 20, 3), (4, 32 << 20, 2)] {
             let mut stock: Vec<Buffer> = (0..count).map(|_| Buffer::new(bytes)).collect();
             let mut pool = BufferPool::default();
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn buffers_are_not_made_without_a_known_use() {
-        let end = nothing_has_arrived();
+        let end = endpoint_without_data();
         let stock = [Buffer::new(1000), Buffer::new(1000)];
         let mut pool = BufferPool::new(&stock);
         pool.allow_in_all(100);

@@ -20,7 +20,7 @@ use netblt_proto::wire::packet::Parameters;
 use crate::cancel::Cancel;
 use crate::cpu_usage::CpuUsage;
 use crate::disk::layout::Layout;
-use crate::error::{Error, Warning, in_units, said};
+use crate::error::{Error, Warning, in_units, system_message};
 use crate::error_kind::REFUSED_WORD;
 use crate::net::connections::Oversize;
 use crate::observer::Observer;
@@ -387,7 +387,7 @@ fn bare_words(error: &Error) -> String {
                               complete and verified, but perhaps not all renamed"
             .to_owned(),
         Error::File { path, what, source } => {
-            format!("{}: {what}: {}", last_part(path), said(source))
+            format!("{}: {what}: {}", last_part(path), system_message(source))
         }
         Error::Exists(path) => format!("{} exists there already", last_part(path)),
         error => error.to_string(),

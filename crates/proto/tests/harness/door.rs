@@ -214,14 +214,14 @@ impl World {
             });
         }
         for end in &mut self.ends {
-            let said = speak(end, self.now, server());
+            let said = packets_of(end, self.now, server());
             self.flying.extend(said);
             while let Some(event) = end.poll_event() {
                 assert!(!matches!(event, Event::Closed(_)), "an end of the door: {event:?}");
             }
         }
         for caller in &mut self.callers {
-            let said = speak(&mut caller.end, self.now, caller.address);
+            let said = packets_of(&mut caller.end, self.now, caller.address);
             self.seen.extend(said.iter().cloned());
             self.flying.extend(said);
             while let Some(event) = caller.end.poll_event() {
@@ -264,7 +264,7 @@ fn stranger(bytes: &mut Bytes<'_>) -> SocketAddr {
 }
 
 /// What an end says now, from where it is.
-fn speak(end: &mut Endpoint, now: Instant, from: SocketAddr) -> Vec<Flying> {
+fn packets_of(end: &mut Endpoint, now: Instant, from: SocketAddr) -> Vec<Flying> {
     if end.next_timeout(now).is_some_and(|due| due <= now) {
         end.handle_timeout(now);
     }

@@ -34,7 +34,7 @@ impl World {
     }
 
     /// The present address of the end that was at `address` at the start, or of another host.
-    pub(super) fn where_now(&self, address: SocketAddr) -> SocketAddr {
+    pub(super) fn current_address(&self, address: SocketAddr) -> SocketAddr {
         let side = Side::BOTH.into_iter().find(|side| side.address() == address);
         side.map_or(address, |side| self.address(side))
     }

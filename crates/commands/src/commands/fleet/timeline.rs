@@ -91,7 +91,7 @@ fn rows<'a>(spans: &'a [Span], began: f64, name: impl Fn(&'a Span) -> &'a str) -
             lanes.push(Vec::new());
         }
         let (colour, _) = shown(span.fate);
-        lanes[at].push(SpanBar { from, to, colour, says: says(span, began) });
+        lanes[at].push(SpanBar { from, to, colour, says: tooltip(span, began) });
     }
     let mut series = Vec::new();
     for (name, lanes) in rows {
@@ -113,7 +113,7 @@ fn shown(fate: Fate) -> (&'static str, &'static str) {
     }
 }
 
-fn says(span: &Span, began: f64) -> String {
+fn tooltip(span: &Span, began: f64) -> String {
     let (_, fate) = shown(span.fate);
     let Span { chunk, task, node, host, brought, message, .. } = span;
     let times = [span.began - began, span.ended - span.began];
@@ -143,7 +143,7 @@ fn words(spans: &[Span]) -> String {
     }
     let began = spans.first().map_or(0.0, |span| span.began);
     for span in spans.iter().filter(|span| span.message.is_some()) {
-        let _ = writeln!(text, "{}", says(span, began));
+        let _ = writeln!(text, "{}", tooltip(span, began));
     }
     text
 }

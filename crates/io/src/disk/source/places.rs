@@ -63,7 +63,7 @@ impl SourceReader {
                 let more = self.more(entry, &place, owner, Some(directory.as_fd()));
                 (metadata, more)
             }
-            Kind::File if let Some(times) = self.nothing_to_read(entry, &place) => {
+            Kind::File if let Some(times) = self.times_of_empty(entry, &place) => {
                 return Ok(Attributes {
                     mode: list.inner.mode(times.mode, entry.kind),
                     mtime_seconds: times.seconds,
@@ -170,7 +170,7 @@ impl SourceReader {
     }
 
     /// The times and mode of an empty file that needs no opening.
-    fn nothing_to_read(&mut self, entry: &ListEntry, place: &EntryPlace<'_>) -> Option<FileTimes> {
+    fn times_of_empty(&mut self, entry: &ListEntry, place: &EntryPlace<'_>) -> Option<FileTimes> {
         if entry.length > 0 || self.plain || self.extras != Extras::default() {
             return None;
         }
