@@ -484,7 +484,8 @@ fn put(
     }));
     let (own, found) = (Arc::clone(names), Arc::clone(looked));
     selection.skip = Some(SkipFilter::new(move |name, bytes, modified| {
-        if !own.planned.contains(&stamp(name, bytes, since(modified))) {
+        let (seconds, nanos) = since(modified);
+        if !own.planned.contains(&stamp(name, bytes, seconds, nanos)) {
             let name = stamp(name, 0, 0, 0);
             found.changed.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
         }

@@ -37,7 +37,8 @@ impl Names {
                 // It goes by itself.
                 EntryType::Range { .. } => {}
                 EntryType::File => {
-                    names.planned.insert(stamp(&name, item.bytes, item.modified));
+                    let (seconds, nanos) = item.modified;
+                    names.planned.insert(stamp(&name, item.bytes, seconds, nanos));
                     names.files.insert(name.into());
                 }
             }

@@ -71,7 +71,7 @@ fn planned(limits: Limits, largest: f64, random: &mut Random) -> Vec<(u64, u64)>
             chunks.extend((0..).zip(ranges).map(|(at, length)| (u64::from(at == 0), length)));
             continue;
         }
-        if !limits.has_room(open, bytes) {
+        if !limits.has_room(open.0, open.1, bytes) {
             chunks.push(std::mem::take(&mut open));
         }
         open = (open.0 + 1, open.1 + bytes);
@@ -254,7 +254,7 @@ fn on_faster_paths_larger_chunks_of_more_data_take_no_more() {
         let (mut random, mut chunks, mut open) = (Random(1), Vec::new(), (0, 0));
         for _ in 0..FILES {
             let bytes = random.size(LARGEST[0]) * times;
-            if !limits.has_room(open, bytes) {
+            if !limits.has_room(open.0, open.1, bytes) {
                 chunks.push(std::mem::take(&mut open));
             }
             open = (open.0 + 1, open.1 + bytes);

@@ -167,7 +167,10 @@ pub enum Error {
         line: usize,
     },
     /// The ticket could not be handed over.
-    #[error("the ticket cannot be written, and without it no peer can connect: {}", system_message(.0))]
+    #[error(
+        "the ticket cannot be written, and without it no peer can connect: {}",
+        system_message(.0)
+    )]
     Unseen(io::Error),
     /// No peer connected while this side listened.
     #[error("timed out: no peer connected within {} s", .0.as_secs_f64())]

@@ -100,7 +100,7 @@ pub(crate) fn keep(peer: IpAddr, learned: Learned) {
         && learned != Learned::Nothing
     {
         // A failure costs little: the next transfer finds the rate by itself.
-        drop(update(&place, peer, local, learned, now()));
+        drop(update(&place, (peer, local), learned, now()));
     }
 }
 
@@ -124,7 +124,12 @@ fn nofollow() -> i32 {
     flags.bits().cast_signed()
 }
 
-fn update(place: &Path, peer: IpAddr, local: IpAddr, learned: Learned, now: u64) -> io::Result<()> {
+fn update(
+    place: &Path,
+    (peer, local): (IpAddr, IpAddr),
+    learned: Learned,
+    now: u64,
+) -> io::Result<()> {
     let mut lines = read(place, now);
     lines.retain(|line| (line.peer, line.local) != (peer, local));
     if let Learned::Path(Remembered { rate, min_rtt, .. }) = learned {
@@ -184,7 +189,7 @@ mod tests {
         for last in 0..=255 {
             update(&place, ends(last), path(9), NOW).unwrap();
         }
-        update(&place, Ipv6Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into(), path(7), NOW)
+        update(&place, (Ipv6Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()), path(7), NOW)
             .unwrap();
         assert_eq!(read(&place, NOW).len(), MAX_REMEMBERED);
         assert_eq!(fs::read_dir(place.parent().unwrap()).unwrap().count(), 1, "nothing is left");

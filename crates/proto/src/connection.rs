@@ -276,7 +276,7 @@ impl Connection {
                         OtherPacket::Keepalive(keepalive) => usize::from(keepalive.padding),
                         _ => 0,
                     };
-                    receiver.on_authentic(now, number, (bytes - padding, bytes), meta);
+                    receiver.on_authentic(now, number, bytes - padding, bytes, meta);
                 }
                 self.handle_other(now, route, bytes, packet)
             }

@@ -335,9 +335,10 @@ impl Oracle {
             let fixed = matches!(self.policies[side], Policy::Fixed(_));
             let headers = if self.wire == Wire::Sealed { 48 } else { 24 };
             let largest = parameters.packet_bytes + headers;
-            let datagrams = (counted_bytes(self.wire, largest), largest);
             let overhead = self.overheads[side];
-            self.bucket = fixed.then(|| Bucket::new(now, parameters.burst, datagrams, overhead));
+            let counted = counted_bytes(self.wire, largest);
+            let bucket = || Bucket::new(now, parameters.burst, counted, largest, overhead);
+            self.bucket = fixed.then(bucket);
         }
     }
 

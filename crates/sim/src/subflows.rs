@@ -249,9 +249,10 @@ impl SubflowWorld {
                 true => Endpoint::active(config, peer, self.now, entropy),
                 false => Endpoint::passive(config, self.now, entropy),
             };
+            let (buffer_bytes, stock) = self.setup.buffers;
             let client = match sends {
-                true => SubflowClient::Source(ImageSource::new(bytes, self.setup.buffers)),
-                false => SubflowClient::Sink(ImageSink::new(self.setup.buffers)),
+                true => SubflowClient::Source(ImageSource::new(bytes, buffer_bytes, stock)),
+                false => SubflowClient::Sink(ImageSink::new(buffer_bytes, stock)),
             };
             let mut unit = Unit::new(end, own, peer, self.clients.len(), 0, sends, active);
             unit.costs_nothing = bytes.is_none();

@@ -136,7 +136,7 @@ fn lose(kinds: &'static [u8]) -> (Rc<Cell<u32>>, impl FnMut(&Sight<'_>) -> Tampe
 #[test]
 fn repair_packets_of_the_last_round_trip_follow_their_buffers() {
     for seed in 1..=10 {
-        let counts = Rc::new(Cell::new(0, 0));
+        let counts = Rc::new(Cell::new((0, 0)));
         let (seen, mut over) = (counts.clone(), false);
         let tamper = move |sight: &Sight<'_>| {
             over |= (sight.clear.kind, sight.clear.buffer) == (kind::LDATA, Some(20));

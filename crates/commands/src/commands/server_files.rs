@@ -225,8 +225,8 @@ impl CopyThere {
         }
         let to = landing.of(server, source)?;
         let count = server.copy(&source.path, &to, self.trees, &mut WarningsOnly)?;
-        let paths = (&source.path[..], Some(&to[..]));
-        Ok(self.common.report_result("copied", paths, count, self.verbose)?)
+        let common = &self.common;
+        Ok(common.report_result("copied", &source.path, Some(&to), count, self.verbose)?)
     }
 }
 

@@ -64,13 +64,13 @@ pub(super) fn outcome(
     // Each end reports what it sees; nothing is stored.
     let limited_by = match role {
         Role::Sender => {
-            let busy = (cpu_share, Duration::ZERO);
-            decide(Some(View::new(&stats, config.policy, at, busy)), None)
+            let view = View::new(&stats, config.policy, at, cpu_share, Duration::ZERO);
+            decide(Some(view), None)
         }
         Role::Receiver => {
-            let granted = (parameters.buffer_bytes, parameters.max_outstanding);
             let seen = Facts::new(&stats, at, cpu_share, Duration::ZERO, Duration::ZERO);
-            decide(view_of_receiver(&stats, granted), Some(seen))
+            let (bytes, most) = (parameters.buffer_bytes, parameters.max_outstanding);
+            decide(view_of_receiver(&stats, bytes, most), Some(seen))
         }
     };
     let summary = summary(SessionFacts {

@@ -277,7 +277,7 @@ impl Application for BenchApp<'_> {
         end: &mut Endpoint,
     ) -> ControlFlow<Self::Outcome> {
         match event {
-            Event::Opened { peer, parameters, .. } => self.open(now, key, peer, parameters, end),
+            Event::Opened { peer, parameters, .. } => self.open(now, (key, peer), parameters, end),
             Event::Closed(reason) => self.close(now, key, reason, end),
             event => self.within_share(key, |traffic| traffic.take(now, event, end)),
         }

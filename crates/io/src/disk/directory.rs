@@ -401,8 +401,9 @@ impl DirectoryWriter {
             }
         };
         self.budget.give_back(PIECE_BYTES * subtrees.pieces() as u64);
-        let (place, pieces) = ((extent.offset, extent.length as usize), extent.pieces.as_deref());
-        let added = subtrees.add_pieces(place, pieces, data, extent.digest.is_some());
+        let (length, pieces) = (extent.length as usize, extent.pieces.as_deref());
+        let last = extent.digest.is_some();
+        let added = subtrees.add_pieces(extent.offset, length, pieces, data, last);
         added.map_err(Error::Content)?;
         self.budget.take(PIECE_BYTES * subtrees.pieces() as u64).map_err(too_much)?;
         let refused = self.write_part(extent, data)?;

@@ -376,8 +376,8 @@ impl FilePublisher {
         let kept = store.kept_by(name, handle)?;
         if let Some(times) = self.listed.get(&name) {
             let (path, more) = (names.path(name), store.directories.get(&name));
-            let attributes = (*times, kept);
-            return store.apply(handle.as_fd(), &path, attributes, more.map(|more| &**more));
+            let more = more.map(|more| &**more);
+            return store.apply(handle.as_fd(), &path, *times, kept, more);
         }
         let mode = USUAL & kept.permitted | kept.inherited;
         match rustix::fs::fchmod(handle, Mode::from_raw_mode(mode as rustix::fs::RawMode)) {

@@ -514,8 +514,8 @@ impl Store {
         more: Option<&ExtraAttributes>,
     ) -> Result<(), Error> {
         let file = self.temporary(number).and_then(|file| file.try_clone());
-        let attributes = (times, self.kept(number));
-        let applied = file.and_then(|file| self.apply(file.as_fd(), name, attributes, more));
+        let kept = self.kept(number);
+        let applied = file.and_then(|file| self.apply(file.as_fd(), name, times, kept, more));
         let closed = applied.and_then(|()| self.close_number(number));
         closed.map_err(|e| self.error(name, "cannot be completed, nothing was kept", e))
     }

@@ -136,8 +136,8 @@ fn a_reader_that_was_waited_for_reads_further_ahead() {
         let waker = move || {
             let _ = wake.send(());
         };
-        let stock = (stock(64), 64);
-        let thread = SourceThread::spawn(Gated(counter, commit), Layout::plain(2), stock, waker);
+        let (gated, stock) = (Gated(counter, commit), stock(64));
+        let thread = SourceThread::spawn(gated, Layout::plain(2), stock, 64, waker);
         let mut thread = thread.expect("a thread");
         assert_eq!(thread.watch(at(0)), None, "nothing is wanted");
         thread.want(BufferNumber(1));

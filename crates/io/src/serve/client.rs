@@ -290,8 +290,8 @@ impl Client<'_> {
         let _turn = self.upload_turn()?;
         let into = !selection.contents.is_empty();
         let tree = into || selection.items.iter().any(|(path, _)| path.is_dir());
-        let sort = (into || selection.items.len() > 1, tree, false);
-        let (number, name, _) = self.announce(sort, path, observer)?;
+        let several = into || selection.items.len() > 1;
+        let (number, name, _) = self.announce(several, tree, false, path, observer)?;
         if let (Some(name), Some((_, own))) = (name, selection.items.first_mut()) {
             *own = Some(name);
         }

@@ -315,8 +315,9 @@ fn list(
         Err(error) => return Err(io::Error::from(error).into()),
     };
     let most = usize::try_from(if most == 0 { PAGE } else { most.min(PAGE) }).unwrap_or(1);
-    let client = (with.client, &with.options.memory_share);
-    let page = with.listings.page(client, &directory, (after, most), with.cancel)?;
+    let memory_share = &with.options.memory_share;
+    let listings = with.listings;
+    let page = listings.page(with.client, memory_share, &directory, after, most, with.cancel)?;
     let mut lines = Vec::new();
     for name in page.names {
         if with.cancel.is_cancelled() {

@@ -210,8 +210,8 @@ mod tests {
     fn pages(listings: &Listings, memory: &MemoryShare, handle: &OwnedFd, most: usize) -> usize {
         let (mut after, mut count) = (Vec::new(), 0);
         loop {
-            let wanted = (&after[..], most);
-            let page = listings.page((client(1), memory), handle, wanted, &Cancel::default());
+            let cancel = Cancel::default();
+            let page = listings.page(client(1), memory, handle, &after, most, &cancel);
             let Page { names, more } = page.unwrap();
             count += names.len();
             let Some(last) = names.last().filter(|_| more) else { return count };
@@ -225,8 +225,8 @@ mod tests {
         let (directory, handle) = directory(100);
         let (listings, memory) = (Listings::default(), MemoryShare::default());
         let page = |after: &[u8]| {
-            let wanted = (after, 10);
-            listings.page((client(1), &memory), &handle, wanted, &Cancel::default()).unwrap()
+            let cancel = Cancel::default();
+            listings.page(client(1), &memory, &handle, after, 10, &cancel).unwrap()
         };
         let first = page(b"");
         assert!(first.more && first.names.len() == 10 && *first.names[9] == *b"0009");
@@ -267,10 +267,8 @@ mod tests {
         let some: Vec<_> = (0..6).map(|_| directory(3)).collect();
         for number in 0..30 {
             for (_, handle) in &some {
-                let wanted = (&b""[..], 1);
-                listings
-                    .page((client(number), &memory), handle, wanted, &Cancel::default())
-                    .unwrap();
+                let cancel = Cancel::default();
+                listings.page(client(number), &memory, handle, b"", 1, &cancel).unwrap();
             }
         }
         let all = listings.all();

@@ -37,8 +37,7 @@ impl MemoryPool {
     /// take beyond the share.
     pub(super) fn take(
         &mut self,
-        count: u64,
-        bytes: usize,
+        (count, bytes): (u64, usize),
         connections: usize,
     ) -> Result<(Vec<Buffer>, u64), Error> {
         let one = bytes.max(1) as u64;
@@ -66,11 +65,9 @@ impl MemoryPool {
     /// grows later. Empty if there is too little for a transfer.
     pub(super) fn take_beside(
         &mut self,
-        count: u64,
-        bytes: usize,
+        (count, bytes): (u64, usize),
         connections: usize,
-        requests: usize,
-        taken: u64,
+        (requests, taken): (usize, u64),
     ) -> Result<(Vec<Buffer>, u64, u64), Error> {
         let one = bytes.max(1) as u64;
         let count = count.max(LEAST);
@@ -113,7 +110,7 @@ mod tests {
         let mut pool = MemoryPool::new(all, connections);
         let (mut taken, mut held, mut beyond) = (0, Vec::new(), Vec::new());
         for _ in 0..connections {
-            let (stock, more) = pool.take(1000, one, 0).expect("there is memory");
+            let (stock, more) = pool.take((1000, one), 0).expect("there is memory");
             assert!(stock.len() as u64 >= LEAST);
             taken += stock.len() * one;
             held.push(stock.len());
@@ -122,7 +119,7 @@ mod tests {
         assert!(taken as u64 <= all, "{taken}");
         assert!(held[0] > 200 && held[63] >= 8, "{held:?}");
         beyond.into_iter().for_each(|bytes| pool.give(bytes));
-        assert_eq!(pool.take(1000, one, 0).expect("there is memory").0.len(), held[0]);
+        assert_eq!(pool.take((1000, one), 0).expect("there is memory").0.len(), held[0]);
     }
 
     #[test]
@@ -132,7 +129,8 @@ mod tests {
         let (share, mut own, mut beyond) = (all / 2 / connections, 0, 0);
         let mut served = 0;
         let mut held = Vec::new();
-        while let Ok((stock, of_share, more)) = pool.take_beside(1000, one, 0, served + 1, own) {
+        while let Ok((stock, of_share, more)) = pool.take_beside((1000, one), 0, (served + 1, own))
+        {
             assert_eq!(stock.len() as u64 * one as u64, of_share + more);
             held.push(stock.len());
             (own, beyond, served) = (own + of_share, beyond + more, served + 1);
@@ -142,7 +140,7 @@ mod tests {
         assert!(own == share && left < 2 * one as u64 && served > 48, "{own} {left} {served}");
         assert!(held[0] > 200 && held[1] > 20 && held[40] == 2, "{held:?}");
         pool.give(beyond);
-        assert_eq!(pool.take_beside(1, one, 0, 1, share).expect("of what is free").1, 0);
+        assert_eq!(pool.take_beside((1, one), 0, (1, share)).expect("of what is free").1, 0);
     }
 
     /// The memory that a server has by itself, and clients that put as much at once as they do.
@@ -153,7 +151,7 @@ mod tests {
         for _ in 0..sessions {
             let mut own = 0;
             for requests in 1..=16 {
-                let taken = pool.take_beside(64, one, 0, requests, own);
+                let taken = pool.take_beside((64, one), 0, (requests, own));
                 let (stock, of_share, _) = taken.expect("there is memory");
                 assert!(stock.len() as u64 >= LEAST);
                 own += of_share;
@@ -164,7 +162,7 @@ mod tests {
     #[test]
     fn a_small_transfer_takes_few_buffers() {
         let mut pool = MemoryPool::new(64 << 20, 4);
-        let (stock, more) = pool.take(1, 1 << 16, 0).expect("there is memory");
+        let (stock, more) = pool.take((1, 1 << 16), 0).expect("there is memory");
         assert_eq!((stock.len(), more), (2, 0));
         assert_eq!(pool.more(3, 1 << 16), (3, 3 << 16));
         let (most, bytes) = pool.more(usize::MAX, 1 << 16);

@@ -65,8 +65,9 @@ impl PushContext {
         }
         let busy = |why: String| RequestError::new(RequestErrorKind::Busy, why);
         let wanted = (options.buffers.into(), image_bytes);
-        let (stock, shared, beyond) = stock(pool, sessions, session, wanted, connections, false)
-            .map_err(|error| busy(error.to_string()))?;
+        let (stock, shared, beyond) =
+            stock((pool, sessions), session, wanted, (connections, false))
+                .map_err(|error| busy(error.to_string()))?;
         (*taken.0, *taken.1) = (*taken.0 + shared, *taken.1 + beyond);
         let buffers = (stock.len() as u64).saturating_sub(OWN);
         if buffers < OWN {

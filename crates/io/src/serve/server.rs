@@ -239,7 +239,7 @@ impl ServerApp<'_> {
         match self.state.accept(now, key, peer, &parameters, image_bytes, end) {
             Ok(connection) => {
                 if let (true, Some(id)) = (connection.is_session(), end.connection_id()) {
-                    self.state.sessions.begin(now, id, key, connection.peer_key);
+                    self.state.sessions.begin(now, id, (key, connection.peer_key));
                 }
                 connection.session.into_iter().for_each(|id| self.state.sessions.branch(id));
                 self.state.connections.insert(key, connection);

@@ -62,8 +62,7 @@ impl Sessions {
         &mut self,
         now: Instant,
         id: u32,
-        key: ConnectionKey,
-        peer_key: Option<PublicKey>,
+        (key, peer_key): (ConnectionKey, Option<PublicKey>),
     ) {
         let one = One { key: Some(key), peer_key, branches: 0, idle: now, taken: 0, have_bytes: 0 };
         self.0.insert(id, one);
@@ -147,12 +146,10 @@ impl Sessions {
 /// Buffers for a request, of a session if it is one's, and what they take of its share and beyond a
 /// share. One that is `coming` is not yet among those of its session.
 pub(super) fn stock(
-    pool: &mut MemoryPool,
-    sessions: &mut Sessions,
+    (pool, sessions): (&mut MemoryPool, &mut Sessions),
     session: Option<u32>,
     wanted: (u64, usize),
-    connections: usize,
-    coming: bool,
+    (connections, coming): (usize, bool),
 ) -> Result<(Vec<Buffer>, u64, u64), Error> {
     let Some(id) = session else {
         let (stock, beyond) = pool.take(wanted, connections)?;
@@ -176,7 +173,7 @@ mod tests {
     #[test]
     fn a_session_is_one_however_much_it_asks_and_goes_when_all_of_it_has() {
         let mut sessions = Sessions::default();
-        sessions.begin(secs(0), 7, ConnectionKey::of(1), None);
+        sessions.begin(secs(0), 7, (ConnectionKey::of(1), None));
         for _ in 0..BRANCHES {
             sessions.may_branch(7).expect("so many may be");
             sessions.branch(7);
@@ -198,7 +195,7 @@ mod tests {
     fn the_one_that_is_idle_longest_makes_room() {
         let mut sessions = Sessions::default();
         for (id, at) in [(1, 3), (2, 1), (3, 2)] {
-            sessions.begin(secs(at), id, ConnectionKey::of(id.into()), None);
+            sessions.begin(secs(at), id, (ConnectionKey::of(id.into()), None));
         }
         sessions.branch(2);
         assert_eq!(sessions.yield_one(secs(11)), None, "none idle for long enough");

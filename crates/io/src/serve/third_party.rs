@@ -78,9 +78,9 @@ impl Client<'_> {
         (options.on_file, options.streams) = (None, ParallelStreams::Most(1));
         let (lines, found) = ResponseDecoder::new(0);
         let mut watch = PushObserver { observer, found, moved: [0; 6], over: false };
-        let place = (Establish::Meet(self.rendezvous), &options);
+        let way = Establish::Meet(self.rendezvous);
         let destination = Destination::writer(lines);
-        let own = receive_via(destination, place, &mut watch, self.cancel, Ask::List);
+        let own = receive_via(destination, way, &options, &mut watch, self.cancel, Ask::List);
         let own = own.map_err(server_error)?;
         watch.read_records();
         let [bytes, _, kept, files, skipped, limit] = watch.moved;

@@ -82,8 +82,8 @@ pub fn list(
     options.client = Some(REQUEST.to_owned());
     let (lines, offered) = ListDecoder::new();
     let destination = Destination::writer(lines);
-    let place = (Establish::Meet(rendezvous), &options);
-    receive_via(destination, place, observer, cancel, Ask::List)?;
+    let way = Establish::Meet(rendezvous);
+    receive_via(destination, way, &options, observer, cancel, Ask::List)?;
     Ok(offered.try_iter().collect())
 }
 
@@ -163,9 +163,10 @@ pub(crate) fn receive_via(
         let view_of_receiver = view.is_none();
         view_of_receiver.then(|| app.look(received.at, &stats))
     });
-    let limits = (view.or_else(|| view_of_receiver(&stats, app.granted)), facts);
+    let (bytes, most) = app.granted;
+    let view = view.or_else(|| view_of_receiver(&stats, bytes, most));
     Ok(summary(SessionFacts {
-        limited_by: conclude(&mut host, &mut *app.session.observer, received.at, limits),
+        limited_by: conclude(&mut host, &mut *app.session.observer, received.at, view, facts),
         stats,
         at: received.at,
         bytes: received.outcome.bytes,
@@ -469,8 +470,8 @@ impl<'a, W: Writer> Receiving<'a, W> {
                         let stats = end.stats(now);
                         let elapsed = now.since(stats.opened_at.unwrap_or(now));
                         let cpu = self.session.cpu_share(elapsed);
-                        let stored = (self.stalled, disk.wanted_processor());
-                        let facts = Facts::new(&stats, now, cpu, stored);
+                        let storing = disk.wanted_processor();
+                        let facts = Facts::new(&stats, now, cpu, self.stalled, storing);
                         (verdict.reason, self.facts) = (facts.to_string(), Some(facts));
                     }
                     end.judge(now, verdict);

@@ -463,8 +463,9 @@ impl<'a, R: Reader> Sending<'a, R> {
             // The other end may want smaller buffers than were proposed.
             reader.restart(layout, &had)?;
             let waker = self.waker.clone();
-            let stock = (std::mem::take(&mut self.stock), self.pool.room());
-            self.disk = Some(SourceThread::spawn(reader, layout, stock, move || waker.wake())?);
+            let (stock, room) = (std::mem::take(&mut self.stock), self.pool.room());
+            let thread = SourceThread::spawn(reader, layout, stock, room, move || waker.wake())?;
+            self.disk = Some(thread);
         }
         if let (Some(disk), Some(wanted)) = (&mut self.disk, self.wanted) {
             disk.want(wanted);
@@ -485,9 +486,9 @@ impl<'a, R: Reader> Sending<'a, R> {
             return Err(Error::Restarted("the receiver that asked for the list was restarted"));
         };
         let reader = SourceReader::sealed(answer(list)?, layout)?;
-        let stock = (std::mem::take(&mut self.stock), self.pool.room());
+        let (stock, room) = (std::mem::take(&mut self.stock), self.pool.room());
         let waker = self.waker.clone();
-        let mut disk = SourceThread::spawn(reader, layout, stock, move || waker.wake())?;
+        let mut disk = SourceThread::spawn(reader, layout, stock, room, move || waker.wake())?;
         if let Some(wanted) = self.wanted {
             disk.want(wanted);
         }

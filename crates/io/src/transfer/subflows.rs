@@ -351,7 +351,7 @@ impl Subflows {
         let sockets = self.making.sockets.as_ref().filter(|_| leave.is_some());
         let socket = sockets.map(|sockets| sockets.answer(subflow.peer.peer, subflow.peer.local));
         let left = match socket.and_then(Result::ok).zip(leave) {
-            Some(with) => self.start(subflow, with),
+            Some((socket, leave)) => self.start(subflow, socket, leave),
             None => Some(subflow),
         };
         if let Some(subflow) = left {

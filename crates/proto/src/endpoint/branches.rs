@@ -121,7 +121,7 @@ impl Endpoint {
             // Drops the handshake state, which would reveal all later keys.
             self.opener = HandshakeSide::Done;
         }
-        self.subflows.begin((parameters, table_bytes), root.as_ref().map(ExporterSecret::subflows));
+        self.subflows.begin(parameters, table_bytes, root.as_ref().map(ExporterSecret::subflows));
         let root = root.filter(|_| self.config.branches);
         let Some((root, cipher)) = root.zip(connection.cipher()) else { return };
         let parameters = parameters.clone();

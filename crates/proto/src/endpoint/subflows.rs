@@ -64,8 +64,12 @@ pub(super) struct Subflows {
 
 impl Subflows {
     /// A connection is open: there are no subflows of it yet.
-    pub(super) fn begin(&mut self, negotiated: (&Parameters, u32), chain: Option<Chain>) {
-        let (parameters, table_bytes) = negotiated;
+    pub(super) fn begin(
+        &mut self,
+        parameters: &Parameters,
+        table_bytes: u32,
+        chain: Option<Chain>,
+    ) {
         *self =
             Self { negotiated: Some((parameters.clone(), table_bytes)), chain, ..Self::default() };
     }
@@ -128,7 +132,7 @@ impl Endpoint {
         let mut opened = self.open_subflow(now, codec, Entropy::new(entropy))?;
         opened.unconfirmed = true;
         let route = Route { local: None, ..peer };
-        let end = self.subflow(now, (route, RecvMeta::default()), opened, None);
+        let end = self.subflow(now, route, RecvMeta::default(), opened, None);
         Some(Subflow { number, peer: route, end })
     }
 
@@ -263,7 +267,7 @@ impl Endpoint {
             return false;
         };
         opened.location = PeerLocation::OneOf(vec![(route, bytes.len() as u64)]);
-        let end = self.subflow(now, (route, meta), opened, Some(bytes));
+        let end = self.subflow(now, route, meta, opened, Some(bytes));
         self.subflows
             .validating
             .push((now + VALIDATION_TIME, Subflow { number, peer: route, end }));
@@ -285,7 +289,8 @@ impl Endpoint {
     fn subflow(
         &self,
         now: Instant,
-        from: (Route, RecvMeta),
+        route: Route,
+        meta: RecvMeta,
         opened: Opened,
         first: Option<&mut [u8]>,
     ) -> Endpoint {
@@ -297,7 +302,7 @@ impl Endpoint {
             trace: false,
             ..self.config.clone()
         };
-        let mut end = Endpoint::served(config, now, from, opened, first);
+        let mut end = Endpoint::served(config, now, route, meta, opened, first);
         end.be_led(FIRST_SHARE);
         end
     }

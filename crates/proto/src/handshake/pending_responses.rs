@@ -178,8 +178,8 @@ impl PendingResponses {
             return ResponseVerdict::Nothing;
         };
         // A handshake state reads one answer, and a better one may follow.
-        let made_of = (self.draw, &self.payload[..]);
-        (self.initiator, _) = start(self.proof.means(), &self.clear, self.key, made_of);
+        let means = self.proof.means();
+        (self.initiator, _) = start(means, &self.clear, self.key, self.draw, &self.payload);
         // The payload is authentic from here on, with the clear bytes in it. The clear bytes around
         // it are not: they may have been changed on the path.
         let Some((clear, offer)) = payload.split_first_chunk::<HEADER_BYTES>() else {

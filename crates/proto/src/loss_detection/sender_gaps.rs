@@ -31,10 +31,8 @@ impl SenderGaps {
     /// Two packets of one buffer's first pass arrived, one after the other.
     pub(super) fn on_arrival(
         &mut self,
-        then: Instant,
-        from: u32,
-        now: Instant,
-        to: u32,
+        (then, from): (Instant, u32),
+        (now, to): (Instant, u32),
         burst: Burst,
     ) {
         let Some(packets) = to.checked_sub(from).filter(|packets| *packets > 0) else { return };
@@ -66,17 +64,17 @@ mod tests {
     fn only_gaps_beyond_the_burst_intervals_count_and_expire() {
         let burst = Burst { packets: 5, interval: Duration::from_millis(10) };
         let mut gaps = SenderGaps::default();
-        gaps.on_arrival(ms(0), 0, ms(10), 1, burst);
-        gaps.on_arrival(ms(10), 1, ms(30), 8, burst);
+        gaps.on_arrival((ms(0), 0), (ms(10), 1), burst);
+        gaps.on_arrival((ms(10), 1), (ms(30), 8), burst);
         assert_eq!(gaps.longest(), Duration::ZERO);
-        gaps.on_arrival(ms(30), 8, ms(70), 9, burst);
+        gaps.on_arrival((ms(30), 8), (ms(70), 9), burst);
         assert_eq!(gaps.longest(), Duration::from_millis(30));
-        gaps.on_arrival(ms(70), 9, ms(1000), 3, burst);
-        gaps.on_arrival(ms(5990), 1, ms(6000), 2, burst);
+        gaps.on_arrival((ms(70), 9), (ms(1000), 3), burst);
+        gaps.on_arrival((ms(5990), 1), (ms(6000), 2), burst);
         assert_eq!(gaps.longest(), Duration::from_millis(30));
-        gaps.on_arrival(ms(11_990), 1, ms(12_000), 2, burst);
+        gaps.on_arrival((ms(11_990), 1), (ms(12_000), 2), burst);
         assert_eq!(gaps.longest(), Duration::ZERO);
-        gaps.on_arrival(ms(12_000), 2, ms(12_050), 3, burst);
+        gaps.on_arrival((ms(12_000), 2), (ms(12_050), 3), burst);
         gaps.expire(ms(31_900));
         assert_eq!(gaps.longest(), Duration::from_millis(40));
         gaps.expire(ms(32_100));

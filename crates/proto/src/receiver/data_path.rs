@@ -39,7 +39,7 @@ impl Receiver {
         if !opened {
             return PacketOutcome::Dropped;
         }
-        self.on_authentic(now, header.number, (raw.len(), raw.len()), meta);
+        self.on_authentic(now, header.number, raw.len(), raw.len(), meta);
         if self.emulated.is_none() {
             self.follow(now, header.law);
         }

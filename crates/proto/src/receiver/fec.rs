@@ -30,7 +30,7 @@ impl Receiver {
         let taken = match codec.open_data(raw, &mut symbol) {
             false => PacketOutcome::Dropped,
             true => {
-                self.on_authentic(now, header.number, (raw.len(), raw.len()), meta);
+                self.on_authentic(now, header.number, raw.len(), raw.len(), meta);
                 self.stats.repair_packets_received += 1;
                 self.take_repair(now, header, &symbol)
             }

@@ -264,7 +264,8 @@ impl Receiver {
         &mut self,
         now: Instant,
         number: PacketNumber,
-        bytes: (usize, usize),
+        bytes: usize,
+        whole: usize,
         meta: RecvMeta,
     ) {
         let arrived_at = match meta.age {
@@ -273,7 +274,7 @@ impl Receiver {
                 self.feedback.arrival_time(now, age, self.report_interval(), self.reverse_spacing)
             }
         };
-        self.feedback.on_packet(arrived_at, number, bytes, meta.ecn);
+        self.feedback.on_packet(arrived_at, number, bytes, whole, meta.ecn);
     }
 }
 

@@ -93,7 +93,7 @@ impl Receiver {
             return None;
         }
         assembly.mark(index, len, false);
-        self.count(now, number, (raw.len(), raw.len()), meta);
+        self.count(now, number, raw.len(), raw.len(), meta);
         self.stats.data_packets_received += 1;
         self.stats.image_bytes += len as u64;
         self.highest_position = (buffer, index.0 + 1);

@@ -395,13 +395,14 @@ impl Receiver {
         &mut self,
         now: Instant,
         number: PacketNumber,
-        bytes: (usize, usize),
+        bytes: usize,
+        whole: usize,
         meta: RecvMeta,
     ) {
         self.forget_prediction();
         self.host_stall = meta.host_stall();
         if self.negotiated.profile.reports {
-            self.count(now, number, bytes, meta);
+            self.count(now, number, bytes, whole, meta);
         }
     }
 

@@ -92,7 +92,7 @@ impl Duel {
         let endpoint = Endpoint::passive(config.clone(), now, [2; 32]);
         let capacity = (config.buffer_bytes + config.table_bytes) as usize;
         let address = ([192, 0, 2, 1], 1).into();
-        let mut side = Side::new(role, endpoint, address, stock, capacity);
+        let mut side = Side::new(role, endpoint, address, (stock, capacity));
         side.automatic = setup.automatic[0];
         side.homes = vec![rogue()];
         let mut common = Common { setup, plan: None, ever_complete: false };

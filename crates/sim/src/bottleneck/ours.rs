@@ -213,7 +213,7 @@ impl Ends for Ours {
             Body::Opened | Body::Ack(_) | Body::Report(_) => return,
         };
         let bytes = (packet.bytes - OVERHEAD) as usize;
-        self.feedback.on_packet(now, PacketNumber(number), (bytes, bytes), ecn);
+        self.feedback.on_packet(now, PacketNumber(number), bytes, bytes, ecn);
         if self.report_due() <= now
             && let Some(report) = self.feedback.report(now, Instant::EPOCH, self.rtt)
         {

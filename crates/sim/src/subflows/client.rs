@@ -117,7 +117,7 @@ fn image_bytes(bytes: Option<u64>, buffer_bytes: u32, place: u64) -> usize {
 }
 
 impl ImageSource {
-    pub(super) fn new(bytes: Option<u64>, (buffer_bytes, stock): (u32, u32)) -> Self {
+    pub(super) fn new(bytes: Option<u64>, buffer_bytes: u32, stock: u32) -> Self {
         let capacity = buffer_bytes as usize + POSITION_BYTES;
         Self {
             bytes,

@@ -59,8 +59,7 @@ impl<'a> ControlWriter998<'a> {
                     control_timer_millis: millis(ok.control_timer),
                     padding: U16::ZERO,
                 };
-                let buffers = (ok.first, ok.count);
-                self.push_each(message_kind::OK, seq, buffers, tail.as_bytes())
+                self.push_each(message_kind::OK, seq, ok.first, ok.count, tail.as_bytes())
             }
             Message::Resend(resend) => self.push_resend(seq, resend),
             Message::Done(_) | Message::Have(_) => true,

@@ -191,7 +191,7 @@ fn side(setup: &Setup, at: usize, now: Instant, start: u8) -> Side {
         Endpoint::passive(config.clone(), now, entropy)
     };
     let capacity = (config.buffer_bytes + config.table_bytes) as usize;
-    let mut side = Side::new(role, endpoint, addresses()[at], stock, capacity);
+    let mut side = Side::new(role, endpoint, addresses()[at], (stock, capacity));
     (side.active, side.automatic, side.last_received) = (active, setup.automatic[at], now);
     side.homes = vec![addresses()[1 - at]];
     side
