@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use netblt_path::scenario;
 use netblt_sim::subflows::SubflowsOutcome;
+use netblt_sim::world::World;
 use netblt_sim::{parallel, swarm};
 
 /// Seeds of one line.
@@ -67,4 +68,26 @@ fn transfers_over_subflows_and_crowds() {
         let _ = writeln!(table, "{first:3} to {:3}  {}", first + SEEDS - 1, hash(texts));
     }
     insta::assert_snapshot!("lanes", table);
+}
+
+/// The whole traces of both ends, which have every decision with its time and its cause.
+#[test]
+fn traces_of_transfers() {
+    let seeds: Vec<u64> = (0..20).collect();
+    let all = hashes(&seeds, |seed| {
+        let mut setup = swarm::setup(*seed, None);
+        setup.active.config.trace = true;
+        setup.passive.config.trace = true;
+        let outcome = World::new(setup).run();
+        let ends = outcome.ends.0.map(|end| {
+            format!(
+                "{:5} events {}",
+                end.trace.lines().count(),
+                hash(std::slice::from_ref(&end.trace))
+            )
+        });
+        ends.join("  ")
+    });
+    let lines = all.iter().enumerate().map(|(seed, ends)| format!("{seed:2}  {ends}\n"));
+    insta::assert_snapshot!("traces", lines.collect::<String>());
 }
