@@ -26,8 +26,9 @@ use crate::path_validation::PathValidator;
 use crate::peer_gone::PeerGoneEvidence;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
-use crate::time::{Instant, earliest};
-use crate::trace::{Recorder, Timer, TraceEvent};
+use crate::time::Instant;
+use crate::timers::{ConnectionTimer, Timer, first};
+use crate::trace::{Recorder, TraceEvent};
 use crate::units::{BufferNumber, PacketNumber};
 use crate::wire::packet::{End, Keepalive, Verdict};
 use crate::wire_profile::WireProfile;
@@ -290,7 +291,7 @@ impl Connection {
         self.addresses.on_authentic(now, route, number, len);
         self.on_authentic(now);
         self.on_answer();
-        self.tick_quit_pending(now);
+        self.quit_between_buffers(now);
         DatagramOutcome::Authentic
     }
 
@@ -458,18 +459,68 @@ impl Connection {
         if matches!(&self.machine, Machine::Sender(s) if s.is_finished()) {
             self.finish(now);
         }
-        self.tick_closing(now);
-        self.tick_liveness(now);
-        self.tick_branches(now);
+        self.quit_between_buffers(now);
+        for timer in ConnectionTimer::ACTIONS {
+            if self.deadline(timer, now).is_some_and(|at| at <= now) {
+                self.expire(timer, now);
+            }
+        }
     }
 
-    fn tick_closing(&mut self, now: Instant) {
-        self.tick_quit_pending(now);
-        self.tick_quit(now);
-        if let Closing::Draining { until, reason } = &self.closing
-            && *until <= now
-        {
-            self.leave(now, reason.clone());
+    /// When `timer` expires, if it is set.
+    fn deadline(&self, timer: ConnectionTimer, now: Instant) -> Option<Instant> {
+        let validated = self.addresses.validated();
+        match (timer, &self.closing) {
+            (ConnectionTimer::Outbox, _) => {
+                let is_ready = self.outbox.is_ready(validated, self.amplification_limit.as_ref());
+                return is_ready.then_some(now);
+            }
+            (_, Closing::Closed(_)) => return None,
+            (ConnectionTimer::Challenge, _) => return self.addresses.next_timeout(),
+            (ConnectionTimer::Quit, Closing::QuitSent { next, .. }) => return Some(*next),
+            (ConnectionTimer::Drain, Closing::Draining { until, .. }) => return Some(*until),
+            (_, Closing::QuitSent { .. } | Closing::Draining { .. }) => return None,
+            (_, Closing::No | Closing::QuitPending { .. }) => {}
+        }
+        let probes = self.profile.probes;
+        match timer {
+            ConnectionTimer::QuitPending => self.quit_pending_deadline(),
+            ConnectionTimer::Death => Some(self.last_received + self.death_timer),
+            ConnectionTimer::Forgotten => self.peer_gone.forgotten_at(),
+            ConnectionTimer::Unreachable => self.peer_gone.unreachable_at(self.is_settled()),
+            ConnectionTimer::Probe => probes.then(|| self.probe_at()),
+            ConnectionTimer::Silent => {
+                (probes && !self.silent).then(|| self.last_received + SILENT_AFTER)
+            }
+            ConnectionTimer::Keepalive => Some(self.last_sent + self.keepalive_interval()),
+            ConnectionTimer::Branch => self.branches.as_ref().and_then(|of| of.next_branch()),
+            ConnectionTimer::Echo => self.echo.as_ref().and_then(Echo::due),
+            ConnectionTimer::Outbox | ConnectionTimer::Challenge => None,
+            ConnectionTimer::Quit | ConnectionTimer::Drain | ConnectionTimer::Stalled => None,
+        }
+    }
+
+    fn expire(&mut self, timer: ConnectionTimer, now: Instant) {
+        if timer.is_traced() {
+            self.note_timer(now, timer);
+        }
+        match timer {
+            ConnectionTimer::QuitPending => self.send_pending_quit(now),
+            ConnectionTimer::Quit => self.repeat_quit(now),
+            ConnectionTimer::Drain => {
+                if let Closing::Draining { reason, .. } = &self.closing {
+                    self.leave(now, reason.clone());
+                }
+            }
+            ConnectionTimer::Death => self.give_up(now, CloseReason::DeathTimer),
+            ConnectionTimer::Forgotten => self.give_up(now, CloseReason::Forgotten),
+            ConnectionTimer::Unreachable => self.give_up(now, CloseReason::Unreachable),
+            ConnectionTimer::Probe => self.probe_peer(now),
+            ConnectionTimer::Silent => self.on_silent(now),
+            ConnectionTimer::Keepalive => self.keep_alive(now),
+            ConnectionTimer::Branch => self.repeat_branches(now),
+            ConnectionTimer::Stalled => {}
+            ConnectionTimer::Outbox | ConnectionTimer::Challenge | ConnectionTimer::Echo => {}
         }
     }
 
@@ -500,7 +551,7 @@ impl Connection {
             let len = out.len() - start;
             self.on_sent_bytes(len, len.div_ceil(segment.max(1)));
             self.amplification_limit.iter_mut().for_each(AmplificationLimit::on_others);
-            self.tick_quit_pending(now);
+            self.quit_between_buffers(now);
         }
         segment.map(|segment| (validated, segment))
     }
@@ -535,41 +586,25 @@ impl Connection {
         Some((route, len))
     }
 
-    pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
-        let validated = self.addresses.validated();
-        if self.outbox.is_ready(validated, self.amplification_limit.as_ref()) {
-            return Some(now);
-        }
-        let challenge = self.addresses.next_timeout();
-        match &self.closing {
-            Closing::Closed(_) => return None,
-            Closing::QuitSent { next, .. } => return earliest([Some(*next), challenge]),
-            Closing::Draining { until, .. } => return earliest([Some(*until), challenge]),
-            Closing::No | Closing::QuitPending { .. } => {}
-        }
-        let machine = match &self.machine {
-            Machine::Sender(sender) => sender.next_timeout(now),
-            Machine::Receiver(receiver) => receiver.next_timeout(),
+    /// The timer that expires first, and when.
+    pub(crate) fn next_timer(&self, now: Instant) -> Option<(Timer, Instant)> {
+        let machine = match &self.closing {
+            Closing::No | Closing::QuitPending { .. } => match &self.machine {
+                Machine::Sender(sender) => sender.next_timer(now),
+                Machine::Receiver(receiver) => receiver.next_timer(),
+            },
+            _ => None,
         };
         // Without a validated address nothing can leave, so there is no reason to wake.
-        let machine = machine.filter(|at| validated.is_some() || *at > now);
-        let asks = self.profile.probes;
-        earliest([
-            machine,
-            Some(self.last_received + self.death_timer),
-            Some(self.last_sent + self.keepalive_interval()),
-            self.peer_gone.next_timeout(self.is_settled()),
-            self.quit_pending_deadline(),
-            self.echo.as_ref().and_then(Echo::due),
-            challenge,
-            self.branches.as_ref().and_then(|branches| branches.next_timeout()),
-            asks.then(|| self.probe_at()),
-            (asks && !self.silent).then(|| self.last_received + SILENT_AFTER),
-        ])
+        let is_validated = self.addresses.validated().is_some();
+        let machine = machine.filter(|(_, at)| is_validated || *at > now);
+        let own = ConnectionTimer::OUTPUTS.into_iter().chain(ConnectionTimer::ACTIONS);
+        let own = first(own.map(|timer| (timer.into(), self.deadline(timer, now))));
+        [machine, own].into_iter().flatten().min_by_key(|(_, at)| *at)
     }
 
-    fn note_timer(&mut self, now: Instant, timer: Timer) {
-        self.trace().note(now, || TraceEvent::Timer { timer });
+    fn note_timer(&mut self, now: Instant, timer: ConnectionTimer) {
+        self.trace().note(now, || TraceEvent::Timer { timer: timer.into() });
     }
 
     /// The machine's trace events.

@@ -87,6 +87,27 @@ pub(crate) struct ControlFifo {
     min_rtt: Duration,
 }
 
+/// What the timers of queued messages go by.
+#[derive(Clone, Copy, Debug)]
+struct MessageTimers {
+    timeout: Duration,
+    /// The timeout of HAVE messages within a transfer.
+    have_timeout: Duration,
+    /// On `sealed` their timers start again when the acknowledgement number advances.
+    last_advance: Instant,
+}
+
+impl MessageTimers {
+    /// When the timer of this message expires: not before all its copies have left.
+    fn deadline(&self, queued: &UnackedMessage) -> Option<Instant> {
+        let left = queued.last_sent.filter(|_| queued.copies_left == 0)?;
+        Some(match is_inner_have(&queued.message) {
+            true => left.max(self.last_advance) + self.have_timeout,
+            false => left + self.timeout,
+        })
+    }
+}
+
 impl ControlFifo {
     pub(crate) fn new(copies: Option<u8>) -> Self {
         Self {
@@ -238,11 +259,6 @@ impl ControlFifo {
         }
     }
 
-    /// The timeout of a message.
-    fn timer_of(&self, queued: &UnackedMessage, timeout: Duration) -> Duration {
-        if is_inner_have(&queued.message) { timeout.max(self.have_ack_delay) } else { timeout }
-    }
-
     /// Whether a message has never left.
     pub(crate) fn has_new(&self) -> bool {
         self.queue.back().is_some_and(|o| o.first_sent.is_none())
@@ -255,35 +271,24 @@ impl ControlFifo {
 
     /// When the control timer expires, if `timeout` runs from each message's last transmission.
     pub(crate) fn deadline(&self, timeout: Duration) -> Option<Instant> {
-        self.queue
-            .iter()
-            .filter(|o| o.copies_left == 0)
-            .filter_map(|o| Some(self.timer_start(o, o.last_sent?) + self.timer_of(o, timeout)))
-            .min()
+        let timers = self.timers(timeout);
+        self.queue.iter().filter_map(|queued| timers.deadline(queued)).min()
     }
 
-    /// When the timer of a message that left at `at` started. On `sealed` it restarts when the
-    /// acknowledgement number advances.
-    fn timer_start(&self, queued: &UnackedMessage, at: Instant) -> Instant {
-        self.last_advance
-            .filter(|_| is_inner_have(&queued.message))
-            .map_or(at, |last_advance| last_advance.max(at))
+    fn timers(&self, timeout: Duration) -> MessageTimers {
+        MessageTimers {
+            timeout,
+            have_timeout: timeout.max(self.have_ack_delay),
+            last_advance: self.last_advance.unwrap_or(Instant::EPOCH),
+        }
     }
 
     /// The control timer expired: each message that left `timeout` ago leaves once more. On
     /// `sealed` only the oldest HAVE messages do: repeating all of them would fill a slow reverse
-    /// path.
+    /// path. Returns whether any did.
     pub(crate) fn expire(&mut self, now: Instant, timeout: Duration) -> bool {
-        let last_advance = self.last_advance.unwrap_or(Instant::EPOCH);
-        let longer = timeout.max(self.have_ack_delay);
-        let over = |queued: &UnackedMessage| {
-            let last = queued.last_sent.filter(|_| queued.copies_left == 0);
-            let (last_advance, timeout) = match is_inner_have(&queued.message) {
-                true => (last_advance, longer),
-                false => (Instant::EPOCH, timeout),
-            };
-            last.is_some_and(|at| at.max(last_advance) + timeout <= now)
-        };
+        let timers = self.timers(timeout);
+        let over = |queued: &UnackedMessage| timers.deadline(queued).is_some_and(|at| at <= now);
         let oldest = self.queue.front().filter(|oldest| is_inner_have(&oldest.message));
         if oldest.is_some_and(|oldest| over(oldest) && oldest.repeated) {
             self.repeat_bytes = MIN_REPEATED_BYTES;
@@ -582,7 +587,7 @@ mod tests {
             let mut fifo = ControlFifo::new(copies);
             fifo.push(go(1));
             (0..3).for_each(|n| _ = fifo.transmit(ms(n), |_, _| true));
-            fifo.expire(ms(60), timeout);
+            assert!(fifo.expire(ms(60), timeout));
             fifo.push(go(9));
             fifo.transmit(ms(60), |_, _| true);
             let left = fifo.acknowledge(ms(70), ControlSeq(2), None, |_| {}).unwrap();

@@ -22,7 +22,8 @@ use crate::negotiated::{HandshakeRtt, Negotiated};
 use crate::path_validation::PathValidator;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
-use crate::time::{Instant, earliest};
+use crate::time::Instant;
+use crate::timers::{ConnectionTimer, Timer};
 use crate::trace::{TraceEvent, TraceQueue};
 use crate::units::BufferNumber;
 use crate::wire::packet::{End, Keepalive, Parameters, Verdict};
@@ -591,15 +592,21 @@ impl Endpoint {
 
     /// When `handle_timeout` is due, or `poll_transmit` has a packet; `now` is the present.
     pub fn next_timeout(&self, now: Instant) -> Option<Instant> {
+        self.next_timer(now).map(|(_, at)| at)
+    }
+
+    /// The same with the timer that is the reason.
+    pub fn next_timer(&self, now: Instant) -> Option<(Timer, Instant)> {
         if !self.outbox.is_empty() {
-            return Some(now);
+            return Some((ConnectionTimer::Outbox.into(), now));
         }
         match (&self.connection, &self.opener) {
             (Some(connection), _) => {
-                earliest([connection.next_timeout(now), self.subflows.next_timeout(now)])
+                let timers = [connection.next_timer(now), self.subflows.next_timer(now)];
+                timers.into_iter().flatten().min_by_key(|(_, at)| *at)
             }
             _ if self.closed => None,
-            (None, HandshakeSide::Active(active)) => earliest([active.next_timeout()]),
+            (None, HandshakeSide::Active(active)) => active.next_timer(),
             (None, HandshakeSide::Passive(_) | HandshakeSide::Done) => None,
         }
     }

@@ -5,10 +5,10 @@
 //! over real sockets, raw IP, the virtual world and the fuzzer.
 //!
 //! Each floor stands only on those before it in this list (held by `tests/floors.rs`):
-//! time, units, limits, entropy, rtt / buffer, crypto, buffer_autotuning, stats / wire / content,
-//! control_fifo, api, pmtud, loss_detection, peer_gone, fec, wire_profile / path_validation,
-//! config, amplification_limit, codec, negotiated / rate, trace / emulated / handshake, receiver,
-//! sender / connection, endpoint / listener.
+//! time, units, limits, entropy, rtt / timers, buffer, crypto, buffer_autotuning, stats / wire /
+//! content, control_fifo, api, pmtud, loss_detection, peer_gone, fec, wire_profile /
+//! path_validation, config, amplification_limit, codec, negotiated / rate, trace / emulated /
+//! handshake, receiver, sender / connection, endpoint / listener.
 
 #![forbid(unsafe_code)]
 
@@ -40,6 +40,7 @@ mod rtt;
 mod sender;
 pub mod stats;
 pub mod time;
+pub mod timers;
 pub mod trace;
 #[cfg(test)]
 mod transitions;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::time::{Instant, earliest};
+use crate::time::Instant;
 use crate::units::PacketNumber;
 
 /// Refusals that must come, the least time between two of them, and the least age of the first.
@@ -124,11 +124,6 @@ impl PeerGoneEvidence {
         let first = self.unknown.first.filter(|_| self.unknown.times >= UNKNOWNS)?;
         Some((first + FORGOTTEN_AFTER).max(self.last_authentic_at + FORGOTTEN_SILENCE))
     }
-
-    /// The earlier of both.
-    pub(crate) fn next_timeout(&self, settled: bool) -> Option<Instant> {
-        earliest([self.unreachable_at(settled), self.forgotten_at()])
-    }
 }
 
 #[cfg(test)]
@@ -159,7 +154,7 @@ mod tests {
         assert_eq!(refusals.unreachable_at(false), Some(at(10_000)));
         assert_eq!(refusals.closed_at(), Some(at(6000)), "the fifth came then");
         refusals.on_authentic(at(7000), PacketNumber(20));
-        assert_eq!(refusals.next_timeout(true), None, "it lives");
+        assert_eq!(refusals.unreachable_at(true), None, "it lives");
     }
 
     #[test]
@@ -169,7 +164,7 @@ mod tests {
             refusals.on_refused(at(n * 1000), PacketNumber(9));
             refusals.on_unknown(at(n * 1000), PacketNumber(9));
         }
-        assert_eq!(refusals.next_timeout(true), None);
+        assert_eq!((refusals.unreachable_at(true), refusals.forgotten_at()), (None, None));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod record;
 use std::time::Duration;
 
 use crate::config::Role;
+use crate::timers::Timer;
 use crate::units::Burst;
 use crate::units::Rate;
 use crate::wire::Wire;
@@ -177,33 +178,6 @@ pub enum Stage {
     Accepted,
     /// It went back to the client without being accepted.
     Released,
-}
-
-/// The timers of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timer {
-    /// Receiver: a control message was not acknowledged in time and is repeated.
-    Control,
-    /// Receiver: a data timer; on `sealed` the idle time without arrivals.
-    Data,
-    /// No packet of the peer arrived for the whole death timer.
-    Death,
-    /// The peer answered, but the transfer made no progress.
-    Stalled,
-    /// The peer's host refused packets for too long.
-    Unreachable,
-    /// QUIT leaves (again).
-    Quit,
-    /// Sender: the dally is over.
-    Dally,
-    /// Sender: no report for several round trips.
-    Silence,
-    /// Sender: the circuit breaker lets one packet through.
-    Probe,
-    /// A KEEPALIVE leaves because nothing else did, or as a probe.
-    Keepalive,
-    /// The rate law's own timer.
-    Rate,
 }
 
 /// The causes that block a sender.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// From the ground up; a module uses only what is on lower floors.
 const FLOORS: [&[&str]; 10] = [
     &["time", "units", "limits", "entropy", "rtt"],
-    &["buffer", "crypto", "buffer_autotuning", "stats"],
+    &["timers", "buffer", "crypto", "buffer_autotuning", "stats"],
     &["wire"],
     &[
         "content",

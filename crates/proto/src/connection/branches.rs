@@ -148,7 +148,8 @@ impl Branches {
         }
     }
 
-    pub(super) fn next_timeout(&self) -> Option<Instant> {
+    /// When BRANCH leaves again.
+    pub(super) fn next_branch(&self) -> Option<Instant> {
         match &self.side {
             BranchSide::Active { unacked, .. } => earliest(unacked.iter().map(|of| Some(of.next))),
             BranchSide::Passive { .. } => None,
@@ -187,7 +188,7 @@ impl Connection {
         *number += 1;
         let until = now + branch.offer.parameters.death_timer.min(MAX_DURATION);
         unacked.push(UnackedBranch { branch: branch.clone(), id: keys.id, next: now, wait, until });
-        self.tick_branches(now);
+        self.repeat_branches(now);
         Some((branch, keys))
     }
 
@@ -214,7 +215,8 @@ impl Connection {
     }
 
     /// Queues the BRANCHes that are due.
-    pub(super) fn tick_branches(&mut self, now: Instant) {
+    /// BRANCHes leave again whose time has come.
+    pub(super) fn repeat_branches(&mut self, now: Instant) {
         let Some(BranchSide::Active { unacked, .. }) =
             self.branches.as_mut().map(|of| &mut of.side)
         else {

@@ -5,9 +5,8 @@ use std::time::Duration;
 use super::outbox::OutboxPacket;
 use super::{Closing, Connection, Machine};
 use crate::api::CloseReason;
-
 use crate::time::Instant;
-use crate::trace::Timer;
+use crate::timers::ConnectionTimer;
 
 /// Most QUITs (`sealed`).
 const MAX_QUITS: u8 = 5;
@@ -35,7 +34,7 @@ impl Connection {
         if let (Machine::Sender(sender), true) = (&mut self.machine, self.profile.strict_bursts) {
             sender.stop_new_buffers();
         }
-        self.tick_quit_pending(now);
+        self.quit_between_buffers(now);
     }
 
     /// The client drops the connection: QUIT leaves once, without waiting for QUITACK.
@@ -79,15 +78,19 @@ impl Connection {
     }
 
     /// Sends a pending QUIT as soon as no buffer is under way.
-    pub(super) fn tick_quit_pending(&mut self, now: Instant) {
-        let Closing::QuitPending { reason, outcome, .. } = &self.closing else { return };
+    pub(super) fn quit_between_buffers(&mut self, now: Instant) {
         let between = !self.profile.strict_bursts
-            || self.quit_pending_deadline().is_some_and(|at| at <= now)
             || match &self.machine {
                 Machine::Sender(sender) => sender.is_between_buffers(),
                 Machine::Receiver(receiver) => receiver.is_between_buffers(),
             };
         if between {
+            self.send_pending_quit(now);
+        }
+    }
+
+    pub(super) fn send_pending_quit(&mut self, now: Instant) {
+        if let Closing::QuitPending { reason, outcome, .. } = &self.closing {
             let (reason, outcome) = (reason.clone(), outcome.clone());
             self.begin_quitting(now, reason, outcome);
         }
@@ -97,18 +100,16 @@ impl Connection {
         let (left, wait) = (MAX_QUITS, self.quit_interval());
         let until = now + self.death_timer;
         self.closing = Closing::QuitSent { reason, left, wait, next: now, until, outcome };
-        self.tick_quit(now);
+        self.repeat_quit(now);
     }
 
-    pub(super) fn tick_quit(&mut self, now: Instant) {
+    /// QUIT leaves, or was repeated often enough.
+    pub(super) fn repeat_quit(&mut self, now: Instant) {
         let (interval, to_the_letter) = (self.quit_interval(), self.profile.strict_bursts);
         let Closing::QuitSent { reason, left, wait, next, until, outcome } = &mut self.closing
         else {
             return;
         };
-        if *next > now {
-            return;
-        }
         // "Until a QUITACK has been received or its death timer expires" (RFC 998 §5.3.2).
         let enough = if to_the_letter { *until <= now } else { *left == 0 };
         if enough {
@@ -124,7 +125,7 @@ impl Connection {
             *next = now + interval;
         }
         let reason = reason.clone();
-        self.note_timer(now, Timer::Quit);
+        self.note_timer(now, ConnectionTimer::Quit);
         self.outbox.push(OutboxPacket::Quit(reason));
     }
 

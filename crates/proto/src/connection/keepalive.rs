@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use super::{Closing, Connection, KEEPALIVE, SILENT_AFTER};
+use super::{Connection, KEEPALIVE};
 use crate::api::{CloseReason, Event};
 use crate::time::Instant;
-use crate::trace::{Timer, TraceEvent};
+use crate::trace::TraceEvent;
 use crate::wire::packet::Keepalive;
 
 /// Time without a packet after which a silent peer is probed.
@@ -15,59 +15,35 @@ const PROBE_AFTER: Duration = Duration::from_millis(1500);
 const PROBE_UNKNOWN_AFTER: Duration = Duration::from_millis(400);
 
 impl Connection {
-    pub(super) fn tick_liveness(&mut self, now: Instant) {
-        if !matches!(self.closing, Closing::No | Closing::QuitPending { .. }) {
-            return;
-        }
-        if self.last_received + self.death_timer <= now {
-            self.note_timer(now, Timer::Death);
-            self.close(
-                now,
-                if self.is_settled() { CloseReason::Finished } else { CloseReason::DeathTimer },
-            );
-            return;
-        }
-        if self.peer_gone.forgotten_at().is_some_and(|at| at <= now) {
-            self.note_timer(now, Timer::Unreachable);
-            self.close(
-                now,
-                if self.is_settled() { CloseReason::Finished } else { CloseReason::Forgotten },
-            );
-            return;
-        }
-        if self.peer_gone.unreachable_at(self.is_settled()).is_some_and(|at| at <= now) {
-            self.note_timer(now, Timer::Unreachable);
-            self.close(
-                now,
-                if self.is_settled() { CloseReason::Finished } else { CloseReason::Unreachable },
-            );
-            return;
-        }
-        if self.profile.probes {
-            if self.probe_at() <= now {
-                self.last_probe = now;
-                self.note_timer(now, Timer::Keepalive);
-                self.push_keepalive(Keepalive { answer_wanted: true, ..Keepalive::default() });
-            }
-            if !self.silent && self.last_received + SILENT_AFTER <= now {
-                self.silent = true;
-                self.events_mut().push_back(Event::Silent);
-                self.trace().note(now, || TraceEvent::Silent);
-            }
-        }
-        if self.last_sent + self.keepalive_interval() <= now {
-            // Set here too, since the KEEPALIVE may not leave at once.
-            self.last_sent = now;
-            self.note_timer(now, Timer::Keepalive);
-            self.push_keepalive(Keepalive::default());
-        }
+    /// The peer is gone, by this reason, unless the transfer is settled.
+    pub(super) fn give_up(&mut self, now: Instant, reason: CloseReason) {
+        self.close(now, if self.is_settled() { CloseReason::Finished } else { reason });
     }
 
+    pub(super) fn probe_peer(&mut self, now: Instant) {
+        self.last_probe = now;
+        self.push_keepalive(Keepalive { answer_wanted: true, ..Keepalive::default() });
+    }
+
+    pub(super) fn on_silent(&mut self, now: Instant) {
+        self.silent = true;
+        self.events_mut().push_back(Event::Silent);
+        self.trace().note(now, || TraceEvent::Silent);
+    }
+
+    pub(super) fn keep_alive(&mut self, now: Instant) {
+        // Set here too, since the KEEPALIVE may not leave at once.
+        self.last_sent = now;
+        self.push_keepalive(Keepalive::default());
+    }
+
+    /// When a silent peer is probed.
     pub(super) fn probe_at(&self) -> Instant {
         let after = if self.peer_gone.is_doubtful() { PROBE_UNKNOWN_AFTER } else { PROBE_AFTER };
         self.last_received.max(self.last_probe) + after
     }
 
+    /// The longest time in which this end sends nothing.
     pub(super) fn keepalive_interval(&self) -> Duration {
         (self.peer_death_timer / 4).clamp(Duration::from_millis(250), KEEPALIVE)
     }

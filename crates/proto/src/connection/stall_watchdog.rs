@@ -8,7 +8,7 @@ use super::{Closing, Connection, KEEPALIVE, Machine, SILENT_AFTER};
 use crate::api::{CloseReason, Stall, StallKind};
 use crate::negotiated::ProgressCounter;
 use crate::time::Instant;
-use crate::trace::Timer;
+use crate::timers::ConnectionTimer;
 
 /// Shortest stall, however short the death timer: after an outage, repetitions and probes of the
 /// packet size are some seconds apart.
@@ -114,7 +114,7 @@ impl Connection {
             Some(Stall { what, lasted, received, attempts })
         });
         let Some(stalled) = stalled.min_by_key(|stalled| stalled.lasted) else { return };
-        self.note_timer(now, Timer::Stalled);
+        self.note_timer(now, ConnectionTimer::Stalled);
         if self.is_settled() {
             self.close(now, CloseReason::Finished);
             return;

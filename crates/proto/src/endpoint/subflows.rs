@@ -18,7 +18,8 @@ use crate::handshake::{Opened, PeerLocation};
 use crate::limits::{MAX_SUBFLOW_NUMBER, MAX_SUBFLOWS};
 use crate::negotiated::HandshakeRtt;
 pub use crate::rate::lanes::{LaneShare as SubflowShare, LaneTally as SubflowTally};
-use crate::time::{Instant, earliest};
+use crate::time::Instant;
+use crate::timers::{HandshakeTimer, Timer};
 use crate::units::Rate;
 use crate::wire::packet::{Keepalive, Parameters};
 use crate::wire::sealed;
@@ -86,11 +87,12 @@ impl Subflows {
         self.validating.iter_mut().find_map(|(_, subflow)| subflow.end.poll_transmit(now, batch))
     }
 
-    pub(super) fn next_timeout(&self, now: Instant) -> Option<Instant> {
-        let due = |(until, subflow): &(Instant, Subflow)| {
-            Some(subflow.end.next_timeout(now).map_or(*until, |at| at.min(*until)))
-        };
-        earliest(self.validating.iter().map(due))
+    /// The timer of these subflows that expires first, and when.
+    pub(super) fn next_timer(&self, now: Instant) -> Option<(Timer, Instant)> {
+        let timers = self.validating.iter().flat_map(|(until, subflow)| {
+            [subflow.end.next_timer(now), Some((HandshakeTimer::Subflow.into(), *until))]
+        });
+        timers.flatten().min_by_key(|(_, at)| *at)
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {

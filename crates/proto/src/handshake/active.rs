@@ -14,6 +14,7 @@ use crate::negotiated::HandshakeRtt;
 use crate::peer_gone::PeerGoneEvidence;
 use crate::rtt::without;
 use crate::time::{Instant, earliest};
+use crate::timers::{HandshakeTimer, Timer, first};
 use crate::units::PacketNumber;
 use crate::wire::packet::Parameters;
 use crate::wire::rfc998::{self, Packet998, Ports};
@@ -418,7 +419,7 @@ impl Active {
         if let Some(reason) = self.refused.take() {
             return Some(CloseReason::Refused(reason));
         }
-        if self.deadline().is_none_or(|at| at > now) {
+        if self.fails_at().is_none_or(|at| at > now) {
             return None;
         }
         Some(match self.busy.take() {
@@ -433,7 +434,7 @@ impl Active {
     /// When the handshake fails. An attacker on the path can forge a hint or an ICMP refusal, so
     /// they leave time for the true answer. Each authentic packet extends the wait, as long as
     /// OPENs are left.
-    fn deadline(&self) -> Option<Instant> {
+    fn fails_at(&self) -> Option<Instant> {
         earliest([
             (self.left == 0).then_some(self.next),
             self.first.map(|at| at.max(self.last_authentic_at) + self.max_wait),
@@ -480,12 +481,26 @@ impl Active {
         open.len()
     }
 
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        let due = matches!(&self.handshake, Handshake::Sealed(candidates) if candidates.is_due());
-        if self.refused.is_some() || self.fault.is_some() || due || self.twice {
-            return Some(Instant::EPOCH);
+    /// The timer that expires first, and when.
+    pub(crate) fn next_timer(&self) -> Option<(Timer, Instant)> {
+        let all = [HandshakeTimer::Packet, HandshakeTimer::Failure];
+        first(all.map(|timer| (timer.into(), self.deadline(timer))))
+    }
+
+    /// When `timer` expires, if it is set.
+    fn deadline(&self, timer: HandshakeTimer) -> Option<Instant> {
+        let is_over = self.refused.is_some() || self.fault.is_some();
+        match timer {
+            HandshakeTimer::Failure if is_over => Some(Instant::EPOCH),
+            HandshakeTimer::Failure => self.fails_at(),
+            HandshakeTimer::Packet => {
+                let waits =
+                    self.twice || matches!(&self.handshake, Handshake::Sealed(of) if of.is_due());
+                let next = Some(self.next).filter(|_| self.left > 0);
+                if waits { Some(Instant::EPOCH) } else { next }
+            }
+            HandshakeTimer::Subflow => None,
         }
-        earliest([Some(self.next).filter(|_| self.left > 0), self.deadline()])
     }
 }
 

@@ -45,7 +45,8 @@ use crate::negotiated::{Negotiated, PacketOutcome};
 use crate::rtt::{RttEstimator, without};
 use crate::stats::{Stats, SteadyState};
 use crate::time::{Instant, earliest};
-use crate::trace::{Recorder, Stage, Timer, TraceEvent};
+use crate::timers::{ReceiverTimer, Timer, first};
+use crate::trace::{Recorder, Stage, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
 use crate::wire::packet::{Burst, End, Go, Have, IndexRange, Message, NullAck, Verdict};
 
@@ -481,27 +482,59 @@ impl Receiver {
 
     // ---- time and output
 
-    /// Timers that are due: the control timer, and the poll of the loss detector.
+    /// Handles the timers that have expired.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.forget_prediction();
+        for timer in ReceiverTimer::ACTIONS {
+            if self.deadline(timer).is_some_and(|at| at <= now) {
+                self.expire(timer, now);
+            }
+        }
+    }
+
+    /// When `timer` expires, if it is set.
+    fn deadline(&self, timer: ReceiverTimer) -> Option<Instant> {
+        match timer {
+            ReceiverTimer::Control => self.fifo.deadline(self.rtt.timeout()),
+            ReceiverTimer::Data => {
+                // Not while the sender pauses, or while nothing may leave.
+                let room = self.fifo.has_room(REQUEST_ROOM) && self.allowed_bytes() > 0;
+                let asks = !self.settings.peer_pauses && room;
+                self.loss_detector.next_poll().filter(|_| asks)
+            }
+            ReceiverTimer::ControlPacket => self.next_control(),
+        }
+    }
+
+    fn expire(&mut self, timer: ReceiverTimer, now: Instant) {
+        match timer {
+            ReceiverTimer::Control => self.on_control_timer(now),
+            ReceiverTimer::Data => self.request_missing(now),
+            ReceiverTimer::ControlPacket => {}
+        }
+    }
+
+    /// The timer that expires first, and when.
+    pub(crate) fn next_timer(&self) -> Option<(Timer, Instant)> {
+        let all = ReceiverTimer::ACTIONS.into_iter().chain(ReceiverTimer::OUTPUTS);
+        first(all.map(|timer| (timer.into(), self.deadline(timer))))
+    }
+
+    fn on_control_timer(&mut self, now: Instant) {
         let timeout = self.rtt.timeout();
-        if self.fifo.expire(now, timeout) {
-            self.stats.control_timeouts += 1;
-            self.on_control_expiry();
-            // Backs off once per timeout, however many messages expire: they left one by one.
-            if self.backed_off.is_none_or(|at| at + timeout <= now) {
-                self.backed_off = Some(now);
-                self.rtt.back_off();
-            }
-            self.send_now = true;
-            if std::mem::take(&mut self.allowance_used) {
-                self.fifo.start_over();
-            }
-            self.trace.note(now, || TraceEvent::Timer { timer: Timer::Control });
+        self.fifo.expire(now, timeout);
+        self.stats.control_timeouts += 1;
+        self.on_control_expiry();
+        // Backs off once per timeout, however many messages expire: they left one by one.
+        if self.backed_off.is_none_or(|at| at + timeout <= now) {
+            self.backed_off = Some(now);
+            self.rtt.back_off();
         }
-        if self.next_poll().is_some_and(|at| at <= now) {
-            self.request_missing(now);
+        self.send_now = true;
+        if std::mem::take(&mut self.allowance_used) {
+            self.fifo.start_over();
         }
+        self.trace.note(now, || TraceEvent::Timer { timer: ReceiverTimer::Control.into() });
     }
 
     /// Appends the control packet that is due, if one is.
@@ -512,7 +545,7 @@ impl Receiver {
         out: &mut Vec<u8>,
     ) -> bool {
         self.forget_prediction();
-        if self.next_control().is_none_or(|at| at > now) {
+        if self.deadline(ReceiverTimer::ControlPacket).is_none_or(|at| at > now) {
             return false;
         }
         let rtt = self.rtt.assumed();
@@ -550,18 +583,6 @@ impl Receiver {
             self.fifo.has_copies_left().then_some(last + interval),
             self.feedback.due(interval, self.reverse_spacing).map(|at| at.max(last)),
         ])
-    }
-
-    /// When something is due.
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        earliest([self.next_control(), self.fifo.deadline(self.rtt.timeout()), self.next_poll()])
-    }
-
-    /// When the loss detector is polled: not while the sender pauses, or while nothing may leave.
-    fn next_poll(&self) -> Option<Instant> {
-        let room = self.fifo.has_room(REQUEST_ROOM) && self.allowed_bytes() > 0;
-        let asks = !self.settings.peer_pauses && room;
-        self.loss_detector.next_poll().filter(|_| asks)
     }
 
     /// The interval of reports and repeated messages.

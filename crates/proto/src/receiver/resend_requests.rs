@@ -4,7 +4,8 @@ use super::{Assemblies, Receiver};
 use crate::limits::MAX_RANGES;
 use crate::loss_detection::ResendRequest;
 use crate::time::Instant;
-use crate::trace::{Timer, TraceEvent};
+use crate::timers::ReceiverTimer;
+use crate::trace::TraceEvent;
 use crate::wire::packet::{IndexRange, Message, Resend};
 use crate::wire::rfc998;
 
@@ -42,7 +43,7 @@ impl Receiver {
             }
         }
         if self.loss_detector.expiries() > self.stats.data_timeouts {
-            self.trace.note(now, || TraceEvent::Timer { timer: Timer::Data });
+            self.trace.note(now, || TraceEvent::Timer { timer: ReceiverTimer::Data.into() });
         }
         self.stats.data_timeouts = self.loss_detector.expiries();
         asks.clear();

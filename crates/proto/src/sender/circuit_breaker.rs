@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Sender, SenderPhase};
+use super::Sender;
 use crate::rate::Sample;
 use crate::time::Instant;
 
@@ -29,7 +29,7 @@ pub(super) struct FeedbackWatch {
     pub(super) reported: Instant,
     /// The counts in the newest report: delivered and lost packets.
     counts: (u64, u64),
-    pub(super) probe_due: Instant,
+    probe_due: Instant,
     /// Probes since data other than probes left.
     probes: u32,
     /// When data other than probes left last.
@@ -62,6 +62,11 @@ impl FeedbackWatch {
         }
     }
 
+    /// When an open breaker lets the next packet through.
+    pub(super) fn probe_due(&self) -> Instant {
+        self.probe_due
+    }
+
     /// Whether an open breaker lets a packet through now. For a receiver that `waits` for data, and
     /// repeats requests meanwhile, the probes get rarer.
     pub(super) fn probe(&mut self, now: Instant, waits: bool) -> bool {
@@ -76,7 +81,8 @@ impl FeedbackWatch {
 }
 
 impl Sender {
-    pub(super) fn silence_due(&self) -> Option<Instant> {
+    /// When the missing feedback counts as a timeout.
+    pub(super) fn feedback_overdue_at(&self) -> Option<Instant> {
         if !self.has_feedback() || self.is_fully_paused() || self.sampler.in_flight_bytes() == 0 {
             return None;
         }
@@ -95,8 +101,7 @@ impl Sender {
         let after = self.schedule.ways().all_lost_after?;
         let waits = self.schedule.has_supplied() && !self.schedule.may_be_due();
         let since = self.feedback.reported.max(self.sampler.last_sent()?);
-        (waits && self.phase == SenderPhase::Sending && !self.is_fully_paused())
-            .then(|| since + after.max(self.rtt.assumed() * 2))
+        (waits && !self.is_fully_paused()).then(|| since + after.max(self.rtt.assumed() * 2))
     }
 
     /// Whether the sender gets feedback on its packets.

@@ -92,15 +92,9 @@ impl Sender {
     }
 
     /// When resent packets without feedback are no longer in flight.
-    pub(super) fn copies_land_at(&self) -> Option<Instant> {
-        self.ledger.as_ref()?.lands_at()
-    }
-
-    pub(super) fn land_copies(&mut self, now: Instant) {
-        if self.copies_land_at().is_some_and(|at| at <= now) {
-            self.ledger.iter_mut().for_each(|ledger| ledger.land(now));
-            self.handle_inferred_report(now);
-        }
+    pub(super) fn on_inferred_arrivals(&mut self, now: Instant) {
+        self.ledger.iter_mut().for_each(|ledger| ledger.land(now));
+        self.handle_inferred_report(now);
     }
 
     fn on_go(&mut self, now: Instant, go: Go) -> PacketOutcome {

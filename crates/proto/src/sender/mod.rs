@@ -58,8 +58,9 @@ use crate::rate::window::Gate;
 use crate::rate::{Law, Pacing, RateControl, Sample, is_long, keeps_to_the_letter};
 use crate::rtt::RttEstimator;
 use crate::stats::{Stats, SteadyState};
-use crate::time::{Instant, earliest};
-use crate::trace::{Recorder, Stage, Timer, TraceEvent};
+use crate::time::Instant;
+use crate::timers::{SenderTimer, Timer, first};
+use crate::trace::{Recorder, Stage, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber, Rate};
 use crate::wire::packet::{Burst, End, RateLimit, Report};
 use crate::wire_profile::LONG_DALLY;
@@ -338,27 +339,80 @@ impl Sender {
 
     // ---- time and output
 
-    /// Timers that are due.
+    /// Handles the timers that have expired.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        if self.phase.expire(now) {
-            self.trace.note(now, || TraceEvent::Timer { timer: Timer::Dally });
+        for timer in SenderTimer::ACTIONS {
+            if self.is_due(timer, now) {
+                self.expire(timer, now);
+            }
         }
-        self.tick_size(now);
-        self.land_copies(now);
-        if self.rate_due().is_some_and(|at| at <= now) {
-            self.rate.on_timeout(now);
-            self.trace.note(now, || TraceEvent::Timer { timer: Timer::Rate });
+    }
+
+    /// When `timer` expires, if it is set.
+    fn deadline(&self, timer: SenderTimer, now: Instant) -> Option<Instant> {
+        let sends = match self.phase {
+            SenderPhase::Finished => return None,
+            SenderPhase::Dallying(until) if timer == SenderTimer::Dally => return Some(until),
+            SenderPhase::Dallying(_) => false,
+            SenderPhase::Sending => true,
+        };
+        match timer {
+            SenderTimer::Dally => None,
+            SenderTimer::PathMtu => self.path_mtu_due(now).filter(|_| sends),
+            SenderTimer::Inferred => self.ledger.as_ref()?.lands_at(),
+            SenderTimer::Rate => {
+                self.rate.next_timeout().filter(|_| sends && !self.is_fully_paused())
+            }
+            SenderTimer::AllLost => self.all_lost_at().filter(|_| sends),
+            SenderTimer::Feedback => self.feedback_overdue_at(),
+            SenderTimer::NullAck => self.null_ack_at(now),
+            SenderTimer::Pacing => {
+                let waits = !self.may_have_data() || self.breaker_open(now);
+                let pacing = self.pacing();
+                (sends && !waits && self.room(&pacing) > 0).then(|| self.pacer.next(now, &pacing))
+            }
+            SenderTimer::Breaker => {
+                let probes = sends && self.may_have_data() && self.breaker_open(now);
+                probes.then(|| self.feedback.probe_due())
+            }
         }
-        if self.all_lost_at().is_some_and(|at| at <= now) {
-            self.feedback.reported = now;
-            self.schedule.resend_all();
-            self.trace.note(now, || TraceEvent::Timer { timer: Timer::Data });
+    }
+
+    fn is_due(&self, timer: SenderTimer, now: Instant) -> bool {
+        self.deadline(timer, now).is_some_and(|at| at <= now)
+    }
+
+    fn expire(&mut self, timer: SenderTimer, now: Instant) {
+        if !matches!(timer, SenderTimer::PathMtu | SenderTimer::Inferred) {
+            self.trace.note(now, || TraceEvent::Timer { timer: timer.into() });
         }
-        if self.silence_due().is_some_and(|at| at <= now) {
-            self.feedback.silence_reported = Some(now);
-            self.trace.note(now, || TraceEvent::Timer { timer: Timer::Silence });
-            self.rate.on_silence(now);
+        match timer {
+            SenderTimer::Dally => self.phase = SenderPhase::Finished,
+            SenderTimer::PathMtu => self.on_path_mtu_timer(now),
+            SenderTimer::Inferred => self.on_inferred_arrivals(now),
+            SenderTimer::Rate => self.rate.on_timeout(now),
+            SenderTimer::AllLost => {
+                self.feedback.reported = now;
+                self.schedule.resend_all();
+            }
+            SenderTimer::Feedback => {
+                self.feedback.silence_reported = Some(now);
+                self.rate.on_silence(now);
+            }
+            SenderTimer::NullAck | SenderTimer::Pacing | SenderTimer::Breaker => {}
         }
+    }
+
+    /// The timer that expires first, and when.
+    pub(crate) fn next_timer(&self, now: Instant) -> Option<(Timer, Instant)> {
+        let all = SenderTimer::ACTIONS.into_iter().chain(SenderTimer::OUTPUTS);
+        first(all.map(|timer| (timer.into(), self.deadline(timer, now))))
+    }
+
+    /// Whether data may be sent as soon as the pacer lets them.
+    fn may_have_data(&self) -> bool {
+        let waits = self.waits_for_size() || self.schedule.waits_for_room();
+        self.schedule.may_be_due() && !waits && !self.is_fully_paused()
     }
 
     /// Appends one batch of equal datagrams (the last may be shorter) to `out`. Returns the length
@@ -376,7 +430,7 @@ impl Sender {
         if !self.schedule.has_some() {
             self.announce_drained(now);
         }
-        if self.null_ack_at(now).is_some_and(|at| at <= now) {
+        if self.is_due(SenderTimer::NullAck, now) {
             let before = out.len();
             self.put_null_ack(now, codec, out);
             return Some(out.len() - before);
@@ -421,7 +475,7 @@ impl Sender {
                 self.block(now, Blocked::InFlight);
                 return 0;
             }
-            self.trace.note(now, || TraceEvent::Timer { timer: Timer::Probe });
+            self.trace.note(now, || TraceEvent::Timer { timer: SenderTimer::Breaker.into() });
             return 1;
         }
         let pacing = self.pacing();
@@ -590,33 +644,6 @@ impl Sender {
                 self.note_buffer(now, number, Stage::Sent);
             }
         }
-    }
-
-    /// When something is due.
-    pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
-        let dally = match self.phase {
-            SenderPhase::Dallying(until) => Some(until),
-            SenderPhase::Sending => None,
-            SenderPhase::Finished => return None,
-        };
-        let waits = self.waits_for_size() || self.schedule.waits_for_room();
-        let has_data = self.schedule.may_be_due() && !waits && !self.is_fully_paused();
-        let data = (has_data && self.phase == SenderPhase::Sending).then(|| {
-            let pacing = self.pacing();
-            if self.breaker_open(now) {
-                return Some(self.feedback.probe_due);
-            }
-            (self.room(&pacing) > 0).then(|| self.pacer.next(now, &pacing))
-        });
-        let size = self.size_due(now).filter(|_| self.phase == SenderPhase::Sending);
-        let laws = earliest([self.rate_due(), self.all_lost_at(), self.copies_land_at()]);
-        earliest([dally, data.flatten(), self.null_ack_at(now), self.silence_due(), laws, size])
-    }
-
-    /// When the rate law's own timer is due; it stops when nothing is left to send.
-    fn rate_due(&self) -> Option<Instant> {
-        let goes_on = self.phase == SenderPhase::Sending && !self.is_fully_paused();
-        self.rate.next_timeout().filter(|_| goes_on)
     }
 
     /// Brings the derived counts up to date.

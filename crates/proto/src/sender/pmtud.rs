@@ -220,11 +220,12 @@ impl Sender {
         counted
     }
 
-    pub(super) fn tick_size(&mut self, now: Instant) {
+    pub(super) fn on_path_mtu_timer(&mut self, now: Instant) {
         self.search(now, |search, pace| search.handle_timeout(now, pace));
     }
 
-    pub(super) fn size_due(&self, now: Instant) -> Option<Instant> {
+    /// When the search probes or gives up, or the size is to be announced.
+    pub(super) fn path_mtu_due(&self, now: Instant) -> Option<Instant> {
         let search = self.pmtud.as_ref()?.search.next_timeout(now, &self.pace());
         earliest([search, self.size_announcement_due()])
     }

@@ -42,15 +42,6 @@ impl SenderPhase {
         }
         settled
     }
-
-    /// Whether the dally is over now, and was not before.
-    pub(super) fn expire(&mut self, now: Instant) -> bool {
-        let expired = matches!(self, Self::Dallying(until) if *until <= now);
-        if expired {
-            *self = Self::Finished;
-        }
-        expired
-    }
 }
 
 /// The states of a sending buffer, from its GO until its OK.
@@ -114,11 +105,10 @@ mod tests {
     #[test]
     fn every_phase_against_every_step() {
         use SenderPhase::{Dallying, Finished, Sending};
-        for (phase, settled, prolonged, closed, expired) in [
-            (Sending, Dallying(ms(9)), Sending, Sending, Sending),
-            (Dallying(ms(5)), Dallying(ms(5)), Dallying(ms(9)), Finished, Finished),
-            (Dallying(ms(8)), Dallying(ms(8)), Dallying(ms(9)), Finished, Dallying(ms(8))),
-            (Finished, Finished, Finished, Finished, Finished),
+        for (phase, settled, prolonged, closed) in [
+            (Sending, Dallying(ms(9)), Sending, Sending),
+            (Dallying(ms(5)), Dallying(ms(5)), Dallying(ms(9)), Finished),
+            (Finished, Finished, Finished, Finished),
         ] {
             let after = |step: &dyn Fn(&mut SenderPhase)| {
                 let mut next = phase;
@@ -128,8 +118,6 @@ mod tests {
             assert_eq!(after(&|p| assert_eq!(p.settle(ms(9)), phase == Sending)), settled);
             assert_eq!(after(&|p| p.prolong(ms(9))), prolonged);
             assert_eq!(after(&|p| assert_eq!(p.close(), phase != Sending)), closed);
-            let expires = expired != phase;
-            assert_eq!(after(&|p| assert_eq!(p.expire(ms(7)), expires)), expired);
         }
     }
 

@@ -216,7 +216,7 @@ fn a_rate_law_may_have_a_timer_of_its_own() {
     let mut fired = Vec::new();
     let mut now = ms(0);
     while now < ms(45) {
-        let next = sender.next_timeout(now).expect("the law's clock runs without data");
+        let (_, next) = sender.next_timer(now).expect("the law's clock runs without data");
         assert!(next > now, "{next:?} again");
         now = next;
         sender.handle_timeout(now);
@@ -228,5 +228,5 @@ fn a_rate_law_may_have_a_timer_of_its_own() {
     assert_eq!(sender.rate.pacing().burst.packets, 6);
     let verdict = Verdict { verified: false, bytes: 0, digest: [0; 32], reason: String::new() };
     say(&mut sender, 1, Message::Done(verdict));
-    assert!(sender.rate_due().is_none(), "nothing is left to send");
+    assert!(sender.deadline(SenderTimer::Rate, now).is_none(), "nothing is left to send");
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use super::{BlockedCause, RateLine, ReceiverLine, Stage, Timer, TraceEvent};
+use super::{BlockedCause, RateLine, ReceiverLine, Stage, TraceEvent};
 use crate::config::Role;
 use crate::time::{Instant, nanos};
 use crate::units::Rate;
@@ -165,25 +165,6 @@ impl Stage {
             Self::Filled => "filled",
             Self::Accepted => "accepted",
             Self::Released => "released",
-        }
-    }
-}
-
-impl Timer {
-    /// Its name in a trace.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Control => "control",
-            Self::Data => "data",
-            Self::Death => "death",
-            Self::Stalled => "stalled",
-            Self::Unreachable => "unreachable",
-            Self::Quit => "quit",
-            Self::Dally => "dally",
-            Self::Silence => "silence",
-            Self::Probe => "probe",
-            Self::Keepalive => "keepalive",
-            Self::Rate => "rate",
         }
     }
 }
