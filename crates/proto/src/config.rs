@@ -17,7 +17,7 @@ use crate::loss_detection::LossDetection;
 pub use crate::stats::Remembered;
 use crate::units::Rate;
 pub use crate::wire::Wire;
-use crate::wire::packet::{Burst, Mode};
+use crate::wire::packet::{Burst, TransferMode};
 pub use identity::{AuthorizedKeys, Identity, InvalidPublicKey, PublicKey, StaticKey};
 
 /// The role of this machine in the transfer.
@@ -31,18 +31,18 @@ pub enum Role {
 
 impl Role {
     /// The mode an active end with this role asks for.
-    pub fn mode_when_active(self) -> Mode {
+    pub fn mode_when_active(self) -> TransferMode {
         match self {
-            Self::Sender => Mode::Write,
-            Self::Receiver => Mode::Read,
+            Self::Sender => TransferMode::Write,
+            Self::Receiver => TransferMode::Read,
         }
     }
 
     /// The role that an OPEN with this mode leaves to the passive end.
-    pub fn left_by(mode: Mode) -> Self {
+    pub fn left_by(mode: TransferMode) -> Self {
         match mode {
-            Mode::Write => Self::Receiver,
-            Mode::Read => Self::Sender,
+            TransferMode::Write => Self::Receiver,
+            TransferMode::Read => Self::Sender,
         }
     }
 }

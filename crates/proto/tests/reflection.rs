@@ -12,9 +12,7 @@ use netblt_proto::config::{Config, Policy, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
-use netblt_proto::wire::packet::{
-    Accepted, Burst, DataHeader, Go, IndexRange, Message, Mode, NullAck, Parameters, Resend,
-};
+use netblt_proto::wire::packet::{Accepted, Burst, DataHeader, Go, IndexRange, Message, TransferMode, NullAck, Parameters, Resend};
 use netblt_proto::wire::rfc998::{self, Packet998, Ports};
 
 const PORTS: Ports = Ports { local: 2, foreign: 1 };
@@ -132,7 +130,7 @@ fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-fn proposal(mode: Mode, client: &str) -> Parameters {
+fn proposal(mode: TransferMode, client: &str) -> Parameters {
     Parameters {
         uid: 7,
         buffer_bytes: BUFFER,
@@ -147,7 +145,7 @@ fn proposal(mode: Mode, client: &str) -> Parameters {
     }
 }
 
-fn open(mode: Mode, client: &str) -> Vec<u8> {
+fn open(mode: TransferMode, client: &str) -> Vec<u8> {
     let mut out = Vec::new();
     rfc998::encode_open(PORTS, &proposal(mode, client), &mut out);
     out
@@ -182,7 +180,8 @@ fn resend(seq: u32, number: u64, missing: Vec<u32>) -> (u32, Message) {
 
 #[test]
 fn one_open_draws_no_more_than_three_times_its_bytes() {
-    for (role, mode) in [(Role::Sender, Mode::Read), (Role::Receiver, Mode::Write)] {
+    for (role, mode) in [(Role::Sender, TransferMode::Read), (Role::Receiver, TransferMode::Write)]
+    {
         for client in ["", "netblt", "x", &"y".repeat(300)] {
             let mut victim = Victim::new(role, 1);
             victim.deliver(open(mode, client));
@@ -195,7 +194,8 @@ fn one_open_draws_no_more_than_three_times_its_bytes() {
 
 #[test]
 fn repeated_opens_draw_no_more_than_three_times_their_bytes() {
-    for (role, mode) in [(Role::Sender, Mode::Read), (Role::Receiver, Mode::Write)] {
+    for (role, mode) in [(Role::Sender, TransferMode::Read), (Role::Receiver, TransferMode::Write)]
+    {
         let mut victim = Victim::new(role, 1);
         for _ in 0..100 {
             victim.deliver(open(mode, ""));
@@ -210,7 +210,7 @@ fn repeated_opens_draw_no_more_than_three_times_their_bytes() {
 fn forged_grants_draw_no_more_than_three_times_their_bytes() {
     for seed in 0..20 {
         let mut victim = Victim::new(Role::Sender, seed);
-        victim.deliver(open(Mode::Read, ""));
+        victim.deliver(open(TransferMode::Read, ""));
         victim.deliver(control((1..=130).map(go)));
         victim.deliver(control((131..=260).map(go)));
         victim.pass(seconds(400));
@@ -225,7 +225,7 @@ fn blind_acceptance_draws_no_more_than_three_times_its_bytes() {
     let (mut came, mut went, mut caught) = (0, 0, 0);
     for seed in 0..100 {
         let mut victim = Victim::new(Role::Sender, seed);
-        victim.deliver(open(Mode::Read, ""));
+        victim.deliver(open(TransferMode::Read, ""));
         victim.deliver(control((1..=100).map(go)));
         let mut seq = 100;
         for number in 1..=400 {
@@ -251,7 +251,7 @@ fn blind_questions_draw_no_more_than_three_times_their_bytes() {
         let (mut came, mut went) = (0, 0);
         for seed in 0..100 {
             let mut victim = Victim::new(Role::Sender, seed);
-            victim.deliver(open(Mode::Read, ""));
+            victim.deliver(open(TransferMode::Read, ""));
             victim.deliver(control((1..=100).map(go)));
             for round in 0..100_u64 {
                 victim.pass(Duration::from_millis(50));
@@ -269,7 +269,7 @@ fn blind_questions_draw_no_more_than_three_times_their_bytes() {
 fn forged_data_draw_no_more_than_three_times_their_bytes() {
     for acks in [false, true] {
         let mut victim = Victim::new(Role::Receiver, 3);
-        victim.deliver(open(Mode::Write, ""));
+        victim.deliver(open(TransferMode::Write, ""));
         for n in 0..200_u64 {
             victim.pass(Duration::from_millis(100));
             let ack = ControlSeq(if acks { n as u32 + 1 } else { 0 });
@@ -316,13 +316,13 @@ fn forged_data_draw_no_more_than_three_times_their_bytes() {
 #[test]
 fn an_address_that_returns_the_proof_is_validated_at_once() {
     let mut victim = Victim::new(Role::Sender, 5);
-    victim.deliver(open(Mode::Read, "netblt, a caller"));
+    victim.deliver(open(TransferMode::Read, "netblt, a caller"));
     let client = victim.responses[0].client.clone();
     assert!(client.starts_with("netblt 1.0 proof="), "{client}");
     let proof = client.rsplit(' ').next().expect("a field");
     let wrong = proof.replace(|c: char| c.is_ascii_digit(), "1");
     for (proof, trusted) in [(wrong.as_str(), false), (proof, true)] {
-        victim.deliver(open(Mode::Read, &format!("netblt, a caller {proof}")));
+        victim.deliver(open(TransferMode::Read, &format!("netblt, a caller {proof}")));
         victim.deliver(control((1..=100).map(go)));
         victim.pass(seconds(2));
         let sent = victim.data.len();
@@ -337,7 +337,7 @@ fn a_receiver_without_the_proof_gets_all_data_soon() {
     for (seed, grants) in [(1, 1), (2, 3), (3, 20), (4, 3), (5, 1)] {
         let mut victim = Victim::new(Role::Sender, seed);
         victim.last = 60;
-        victim.deliver(open(Mode::Read, "another program"));
+        victim.deliver(open(TransferMode::Read, "another program"));
         let (mut seq, mut granted, mut done) = (grants as u32, grants, 0_u64);
         let mut here = vec![[false; 8]; 61];
         victim.deliver(control((1..=grants).map(go)));
@@ -375,7 +375,7 @@ fn a_receiver_without_the_proof_gets_all_data_soon() {
 #[test]
 fn an_unvalidated_peer_gets_single_packets_from_the_first_grant_on() {
     let mut victim = Victim::new(Role::Receiver, 3);
-    victim.deliver(open(Mode::Write, ""));
+    victim.deliver(open(TransferMode::Write, ""));
     victim.pass(seconds(100));
     let first = |said: &[(Instant, Vec<(ControlSeq, Message)>)]| -> Vec<u64> {
         said.iter()

@@ -11,7 +11,7 @@ use netblt_proto::config::{Config, FixedRate, Policy, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
-use netblt_proto::wire::packet::{Burst, DataHeader, Go, Message, Mode, Parameters};
+use netblt_proto::wire::packet::{Burst, DataHeader, Go, Message, Parameters, TransferMode};
 use netblt_proto::wire::rfc998::{self, Packet998, Ports};
 
 /// The end made by hand, as it sees the ports.
@@ -142,7 +142,7 @@ fn a_bad_response_draws_an_abort() {
         |p| p.buffer_bytes += 1,
         |p| p.packet_bytes += 1,
         |p| p.max_outstanding += 1,
-        |p| p.mode = Mode::Write,
+        |p| p.mode = TransferMode::Write,
         |p| p.buffer_bytes = 0,
         |p| p.checksum = false,
     ];

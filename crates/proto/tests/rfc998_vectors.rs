@@ -7,9 +7,7 @@
 use std::time::Duration;
 
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
-use netblt_proto::wire::packet::{
-    Accepted, Burst, DataHeader, Go, IndexRange, Message, Mode, NullAck, Parameters, Resend,
-};
+use netblt_proto::wire::packet::{Accepted, Burst, DataHeader, Go, IndexRange, Message, TransferMode, NullAck, Parameters, Resend};
 use netblt_proto::wire::rfc998::{self, ControlWriter998, Packet998, Ports, parse};
 
 /// The ports of every packet here: 0x0401 is local, 0x0009 foreign.
@@ -105,7 +103,7 @@ fn open() {
         burst: burst(8, 40),
         death_timer: Duration::from_secs(300),
         checksum: true,
-        mode: Mode::Write,
+        mode: TransferMode::Write,
         max_outstanding: 2,
         client: "file".to_owned(),
     };
@@ -145,7 +143,7 @@ fn response() {
         burst: burst(5, 45),
         death_timer: Duration::from_secs(60),
         checksum: false,
-        mode: Mode::Read,
+        mode: TransferMode::Read,
         max_outstanding: 1,
         client: String::new(),
     };
@@ -160,11 +158,11 @@ fn response() {
 #[test]
 fn flags_of_opening_packets() {
     for (sum, flags, checksum, mode) in [
-        ("57be", "0001", false, Mode::Write),
-        ("57bd", "0002", true, Mode::Read),
-        ("57bc", "0003", true, Mode::Write),
+        ("57be", "0001", false, TransferMode::Write),
+        ("57bd", "0002", true, TransferMode::Read),
+        ("57bc", "0003", true, TransferMode::Write),
         // Reserved bits are ignored.
-        ("57c2", "fffc", false, Mode::Read),
+        ("57c2", "fffc", false, TransferMode::Read),
     ] {
         let bytes = hex(&format!(
             "{sum} 02 01 0028 0401 0009 0000 deadbeef 00010000 00000000

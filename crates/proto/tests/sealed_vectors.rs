@@ -356,7 +356,7 @@ fn parameters() {
             burst: burst(8, 1000),
             death_timer: Duration::from_secs(300),
             checksum: false,
-            mode: Mode::Write,
+            mode: TransferMode::Write,
             max_outstanding: 64,
             client: "netblt".to_owned(),
         },
@@ -375,7 +375,7 @@ fn parameters() {
     check(&bytes, &offer);
     let known = [&bytes[..24], &hex("00*7 05 00"), &bytes[33..]].concat();
     offer.parameters.transfer_bytes = Some(5);
-    offer.parameters.mode = Mode::Read;
+    offer.parameters.mode = TransferMode::Read;
     check(&known, &offer);
 }
 

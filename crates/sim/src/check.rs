@@ -24,7 +24,7 @@ use netblt_proto::rate::pacer::allowance_bytes;
 use netblt_proto::rate::{Pacing, counted_bytes};
 use netblt_proto::time::{Instant, nanos};
 use netblt_proto::units::BufferNumber;
-use netblt_proto::wire::packet::{Burst, Mode, Parameters};
+use netblt_proto::wire::packet::{Burst, Parameters, TransferMode};
 use netblt_proto::wire::sealed::VERSION;
 
 use crate::side::{Pair, Side};
@@ -311,7 +311,8 @@ impl Oracle {
         parameters: &Parameters,
         image_bytes: u32,
     ) {
-        let mode = if self.roles[side] == Role::Sender { Mode::Write } else { Mode::Read };
+        let mode =
+            if self.roles[side] == Role::Sender { TransferMode::Write } else { TransferMode::Read };
         let expected = if side == Side::Active { mode } else { opposite(mode) };
         if parameters.mode != expected {
             self.find(now, side, format!("open with {peer} as {:?}", parameters.mode));
@@ -366,10 +367,10 @@ impl Oracle {
     }
 }
 
-fn opposite(mode: Mode) -> Mode {
+fn opposite(mode: TransferMode) -> TransferMode {
     match mode {
-        Mode::Read => Mode::Write,
-        Mode::Write => Mode::Read,
+        TransferMode::Read => TransferMode::Write,
+        TransferMode::Write => TransferMode::Read,
     }
 }
 
@@ -475,7 +476,7 @@ mod tests {
             burst: Burst { packets: 1, interval: Duration::ZERO },
             death_timer: Duration::ZERO,
             checksum: true,
-            mode: Mode::Write,
+            mode: TransferMode::Write,
             max_outstanding: 1,
             client: String::new(),
         };

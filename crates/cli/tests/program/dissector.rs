@@ -9,10 +9,7 @@ use netblt_proto::config::PublicKey;
 use netblt_proto::crypto::TAG_BYTES;
 use netblt_proto::crypto::static_pairing::KeyId;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
-use netblt_proto::wire::packet::{
-    Accepted, Burst, DataHeader, Go, IndexRange, Message, Mode, NullAck, Parameters, RepairHeader,
-    Resend,
-};
+use netblt_proto::wire::packet::{Accepted, Burst, DataHeader, Go, IndexRange, Message, TransferMode, NullAck, Parameters, RepairHeader, Resend};
 use netblt_proto::wire::rfc998::{self, Ports};
 use netblt_proto::wire::sealed::{self, Header, PacketType};
 use serde_json::Value;
@@ -159,7 +156,7 @@ fn parameters() -> Parameters {
         burst: Burst { packets: 5, interval: Duration::from_millis(55) },
         death_timer: Duration::from_secs(300),
         checksum: true,
-        mode: Mode::Write,
+        mode: TransferMode::Write,
         max_outstanding: 22,
         client: "over the Wideband".to_owned(),
     }

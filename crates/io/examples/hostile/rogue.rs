@@ -10,9 +10,7 @@ use netblt_proto::crypto::aead::{Cipher, OpeningKeys, SealingKeys};
 use netblt_proto::crypto::noise::{HandshakeAuth, Initiator};
 use netblt_proto::crypto::static_pairing::StaticPairing;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
-use netblt_proto::wire::packet::{
-    Burst, DataHeader, Go, Have, Keepalive, Message, Mode, Parameters,
-};
+use netblt_proto::wire::packet::{Burst, DataHeader, Go, Have, Keepalive, Message, TransferMode, Parameters};
 use netblt_proto::wire::sealed::{
     self, ControlWriter, DATA_HEADER_BYTES, HandshakePayload, Header, PacketType,
 };
@@ -49,7 +47,7 @@ pub(crate) struct Rogue {
 
 /// An offer such as an honest client makes.
 pub(crate) fn plain(role: Role, client: &str) -> HandshakePayload {
-    let mode = if role == Role::Sender { Mode::Write } else { Mode::Read };
+    let mode = if role == Role::Sender { TransferMode::Write } else { TransferMode::Read };
     let parameters = Parameters {
         uid: 1,
         buffer_bytes: 1 << 20,

@@ -29,7 +29,7 @@ use crate::rate::{counted_bytes, proposed_burst};
 use crate::time::{Instant, nanos};
 use crate::units::PacketNumber;
 use crate::wire::data_overhead;
-use crate::wire::packet::{Burst, Mode, Parameters};
+use crate::wire::packet::{Burst, Parameters, TransferMode};
 use crate::wire_profile::WireProfile;
 
 /// The early control messages of a receiver (0.5-RTT data) for these negotiated parameters and
@@ -163,8 +163,8 @@ pub(crate) fn negotiate(
     let own = propose(config, proposal.uid);
     if proposal.mode == own.mode && !config.accept_any_role {
         return Err(match own.mode {
-            Mode::Write => "both ends want to send",
-            Mode::Read => "both ends want to receive",
+            TransferMode::Write => "both ends want to send",
+            TransferMode::Read => "both ends want to receive",
         });
     }
     let settled = Parameters {
@@ -316,7 +316,7 @@ mod tests {
             |p: &mut Parameters| p.burst.interval = Duration::ZERO,
             |p: &mut Parameters| p.max_outstanding += 1000,
             |p: &mut Parameters| p.uid += 1,
-            |p: &mut Parameters| p.mode = Mode::Read,
+            |p: &mut Parameters| p.mode = TransferMode::Read,
         ] {
             let mut looser = settled.clone();
             loosen(&mut looser);
@@ -370,6 +370,9 @@ mod tests {
         let proposal = propose(&config(Role::Sender), 7);
         assert_eq!(negotiate(&config(Role::Sender), &proposal), Err("both ends want to send"));
         let either = Config { accept_any_role: true, ..config(Role::Sender) };
-        assert_eq!(negotiate(&either, &proposal).map(|settled| settled.mode), Ok(Mode::Write));
+        assert_eq!(
+            negotiate(&either, &proposal).map(|settled| settled.mode),
+            Ok(TransferMode::Write)
+        );
     }
 }

@@ -4,7 +4,7 @@
 use crate::config::Config;
 use crate::limits::MAX_CLIENT;
 use crate::wire::data_overhead;
-use crate::wire::packet::{Mode, Parameters};
+use crate::wire::packet::{Parameters, TransferMode};
 
 /// Name of the field, with the space before it.
 const FIELD: &str = " proof=";
@@ -43,7 +43,7 @@ pub(super) fn negotiate(
     config: &Config,
     proposal: &Parameters,
 ) -> Result<Parameters, &'static str> {
-    let shows_it = proposal.mode == Mode::Write || is_to_be_expected(proposal);
+    let shows_it = proposal.mode == TransferMode::Write || is_to_be_expected(proposal);
     if shows_it || !config.validate_addresses {
         return super::negotiate(config, proposal);
     }

@@ -114,7 +114,7 @@ const UNLIMITED: Rate = Rate::from_bytes_per_second(u64::MAX);
 
 /// What the sender is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum AdaptivePhase {
     /// Doubles every round until the path is full.
     Startup,
     /// Lets the queue of startup run off.
@@ -131,7 +131,7 @@ enum Phase {
 
 /// What was seen in the round trip that is under way.
 #[derive(Clone, Copy, Debug, Default)]
-struct Round {
+struct RoundCounts {
     number: u64,
     /// Counts at its start.
     delivered: u64,
@@ -149,7 +149,7 @@ struct Round {
 /// What was seen in about one smallest round trip: a queue makes rounds longer, and must be
 /// answered the sooner.
 #[derive(Clone, Copy, Debug, Default)]
-struct Window {
+struct WindowCounts {
     since: Instant,
     /// What the bandwidth is if the path is full.
     if_full: u64,
@@ -160,7 +160,7 @@ struct Window {
 
 /// What startup goes by.
 #[derive(Clone, Copy, Debug, Default)]
-struct Growth {
+struct StartupGrowth {
     train: Train,
     /// Rounds without growth, and the bandwidth they are compared with.
     full_rounds: u32,
@@ -211,13 +211,13 @@ pub struct Adaptive {
     bandwidth: u64,
     trips: RoundTrips,
     rest: RestLoss,
-    phase: Phase,
+    phase: AdaptivePhase,
     since: Instant,
-    round: Round,
-    window: Window,
-    growth: Growth,
+    round: RoundCounts,
+    window: WindowCounts,
+    growth: StartupGrowth,
     cruise: Cruise,
-    probe: phases::Probe,
+    probe: phases::ProbeGain,
     policed: policed::Policed,
     hearing: Hearing,
     /// The newest flight came through as fast as it was sent, and met no queue.
@@ -251,13 +251,13 @@ impl Adaptive {
             bandwidth: 0,
             trips,
             rest: RestLoss::default(),
-            phase: Phase::Startup,
+            phase: AdaptivePhase::Startup,
             since: Instant::EPOCH,
-            round: Round { accepted: MILLION, ..Round::default() },
-            window: Window::default(),
-            growth: Growth::default(),
+            round: RoundCounts { accepted: MILLION, ..RoundCounts::default() },
+            window: WindowCounts::default(),
+            growth: StartupGrowth::default(),
             cruise: Cruise { forgone: 0, least: 0, emptied: false, dice: 0x9e37_79b9_7f4a_7c15 },
-            probe: phases::Probe { before: 0, caution: UNITY, queued: false, finds: 0 },
+            probe: phases::ProbeGain { before: 0, caution: UNITY, queued: false, finds: 0 },
             policed: Default::default(),
             hearing: Hearing::default(),
             calm: false,
@@ -316,7 +316,7 @@ impl Adaptive {
 
     /// It starts with trains (`rate/train.rs`).
     fn sends_trains(&self) -> bool {
-        self.phase == Phase::Startup && is_long(self.min_rtt())
+        self.phase == AdaptivePhase::Startup && is_long(self.min_rtt())
     }
 
     fn min_rtt(&self) -> Duration {
@@ -473,7 +473,7 @@ impl RateControl for Adaptive {
         self.bandwidth = rate.bytes_per_second().clamp(1, MOST);
         // What is lost of the other law's packets is that one's doing.
         self.hearing.deaf = 2;
-        self.enter(Phase::Cruise, now);
+        self.enter(AdaptivePhase::Cruise, now);
         self.set_pacing();
     }
 
@@ -491,12 +491,12 @@ impl RateControl for Adaptive {
 
     fn belief(&self) -> Belief {
         let phase = match self.phase {
-            Phase::Startup => "startup",
-            Phase::Drain => "drain",
-            Phase::Cruise => "cruise",
-            Phase::Up(_) => "up",
-            Phase::Down(_) => "down",
-            Phase::MinRtt => "min_rtt",
+            AdaptivePhase::Startup => "startup",
+            AdaptivePhase::Drain => "drain",
+            AdaptivePhase::Cruise => "cruise",
+            AdaptivePhase::Up(_) => "up",
+            AdaptivePhase::Down(_) => "down",
+            AdaptivePhase::MinRtt => "min_rtt",
         };
         let min_rtt = self.trips.min();
         let queued = u128::from(nanos(self.min_rtt())) * u128::from(self.queue());

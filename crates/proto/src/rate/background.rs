@@ -61,7 +61,7 @@ const MOST: u64 = 1 << 40;
 
 /// What it is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum BackgroundPhase {
     /// Grows until something waits.
     Start,
     /// Steers by what waits.
@@ -76,7 +76,7 @@ enum Phase {
 
 /// Counts at the beginning of a round trip.
 #[derive(Clone, Copy, Debug, Default)]
-struct Round {
+struct RoundStart {
     number: u64,
     delivered: u64,
     lost: u64,
@@ -85,7 +85,7 @@ struct Round {
 
 /// When the path was seen without this sender's packets, and how long it was then.
 #[derive(Clone, Copy, Debug, Default)]
-struct Looks {
+struct BaseLooks {
     last: Instant,
     /// The shortest round trip of the one under way.
     seen: Option<Duration>,
@@ -106,7 +106,7 @@ pub struct Background {
     /// The round trip until one was measured.
     first_rtt: Duration,
     rest: RestLoss,
-    phase: Phase,
+    phase: BackgroundPhase,
     since: Instant,
     /// What may be in flight, in bytes; and what it was before it yielded or looked.
     window: u64,
@@ -117,8 +117,8 @@ pub struct Background {
     /// When the window was halved last, and when it was made smaller for what may be its own queue.
     halved: Instant,
     warned: Option<Instant>,
-    looks: Looks,
-    round: Round,
+    looks: BaseLooks,
+    round: RoundStart,
     delivered_bytes: u64,
     /// A report came: what is counted from now on is its own.
     begun: bool,
@@ -142,7 +142,7 @@ impl Background {
             trips: RoundTrips::new(None),
             first_rtt: rtt.unwrap_or(INITIAL_RTT),
             rest: RestLoss::default(),
-            phase: Phase::Start,
+            phase: BackgroundPhase::Start,
             since: Instant::EPOCH,
             window: INITIAL_PACKETS * packet,
             before: 0,
@@ -150,8 +150,8 @@ impl Background {
             calms: 1,
             halved: Instant::EPOCH,
             warned: None,
-            looks: Looks::default(),
-            round: Round::default(),
+            looks: BaseLooks::default(),
+            round: RoundStart::default(),
             delivered_bytes: 0,
             begun: false,
             lossy: false,
@@ -203,9 +203,9 @@ impl Background {
         over.saturating_mul(1000) / nanos(self.allowance()).max(1)
     }
 
-    fn enter(&mut self, phase: Phase, now: Instant) {
-        if matches!(phase, Phase::Yield | Phase::Look)
-            && !matches!(self.phase, Phase::Yield | Phase::Look)
+    fn enter(&mut self, phase: BackgroundPhase, now: Instant) {
+        if matches!(phase, BackgroundPhase::Yield | BackgroundPhase::Look)
+            && !matches!(self.phase, BackgroundPhase::Yield | BackgroundPhase::Look)
         {
             self.before = self.window;
         }
@@ -231,25 +231,27 @@ impl Background {
         self.halved = now;
         match self.phase {
             // Most likely its own growth; and once in a while another's of its kind.
-            Phase::Start | Phase::Return => return self.give_way(now),
-            Phase::Steady if self.warned.is_none_or(|at| now.since(at) >= self.patience()) => {
+            BackgroundPhase::Start | BackgroundPhase::Return => return self.give_way(now),
+            BackgroundPhase::Steady
+                if self.warned.is_none_or(|at| now.since(at) >= self.patience()) =>
+            {
                 return self.give_way(now);
             }
-            Phase::Steady if now.since(self.since) < self.calm() => {
+            BackgroundPhase::Steady if now.since(self.since) < self.calm() => {
                 self.calms = (self.calms * 2).min(MOST_CALMS);
             }
-            Phase::Steady => self.calms = (self.calms / 2).max(1),
-            Phase::Yield | Phase::Look => {}
+            BackgroundPhase::Steady => self.calms = (self.calms / 2).max(1),
+            BackgroundPhase::Yield | BackgroundPhase::Look => {}
         }
-        if self.phase != Phase::Yield {
-            self.enter(Phase::Yield, now);
+        if self.phase != BackgroundPhase::Yield {
+            self.enter(BackgroundPhase::Yield, now);
         }
         self.window = (self.window / 2).max(self.floor());
     }
 
     /// There is a queue, most likely its own: what came through is what there is.
     fn give_way(&mut self, now: Instant) {
-        if self.phase == Phase::Start {
+        if self.phase == BackgroundPhase::Start {
             self.looks.last = now.before(self.look_after()) + self.rtt() * FIRST_LOOK_ROUNDS;
         }
         let came = self.shown.unwrap_or_default().bytes_in(self.min_rtt());
@@ -257,8 +259,8 @@ impl Background {
         self.warned = Some(now);
         // It takes a round trip or two until that queue has gone.
         self.halved = now + self.rtt();
-        if self.phase != Phase::Steady {
-            self.enter(Phase::Steady, now);
+        if self.phase != BackgroundPhase::Steady {
+            self.enter(BackgroundPhase::Steady, now);
         }
     }
 
@@ -286,22 +288,22 @@ impl Background {
         let excess = all >= JUDGED_PACKETS && self.rest.is_excess(share, all);
         match self.phase {
             // What is lost while nothing waits, or next to nothing is sent, is the path's own.
-            Phase::Start if share <= MOST_REST_LOSS => self.rest.set(share),
-            Phase::Yield if self.window <= self.floor() => {
+            BackgroundPhase::Start if share <= MOST_REST_LOSS => self.rest.set(share),
+            BackgroundPhase::Yield if self.window <= self.floor() => {
                 self.rest.set((self.rest.share() + share) / 2);
             }
             _ if !excess => self.rest.learn(share, all),
             _ => {}
         }
         self.rest.set(self.rest.share().min(MOST_REST_LOSS));
-        self.round = Round {
+        self.round = RoundStart {
             number: sample.round,
             delivered: sample.delivered_packets,
             lost: sample.lost_packets,
             marked: sample.marked_packets,
         };
         let before = std::mem::replace(&mut self.lossy, excess);
-        marked || excess && (before || self.phase == Phase::Start)
+        marked || excess && (before || self.phase == BackgroundPhase::Start)
     }
 
     /// What a report changes: growth, and less where something waits.
@@ -309,13 +311,17 @@ impl Background {
         let waits = self.waits();
         let calm = now.since(self.disturbed) >= self.calm();
         match self.phase {
-            Phase::Start if used && waits < TARGET / 2 => self.grow(acked, START_GAIN),
-            Phase::Start | Phase::Return if waits >= TARGET / 2 => self.give_way(now),
-            Phase::Return if self.window >= self.before => self.enter(Phase::Steady, now),
-            Phase::Return if used => self.grow(acked, RETURN_GAIN),
-            Phase::Steady => self.settle(acked, waits, used),
-            Phase::Yield if waits > OTHERS => self.disturbed = now,
-            Phase::Yield if calm => self.enter(Phase::Return, now),
+            BackgroundPhase::Start if used && waits < TARGET / 2 => self.grow(acked, START_GAIN),
+            BackgroundPhase::Start | BackgroundPhase::Return if waits >= TARGET / 2 => {
+                self.give_way(now)
+            }
+            BackgroundPhase::Return if self.window >= self.before => {
+                self.enter(BackgroundPhase::Steady, now)
+            }
+            BackgroundPhase::Return if used => self.grow(acked, RETURN_GAIN),
+            BackgroundPhase::Steady => self.settle(acked, waits, used),
+            BackgroundPhase::Yield if waits > OTHERS => self.disturbed = now,
+            BackgroundPhase::Yield if calm => self.enter(BackgroundPhase::Return, now),
             _ => {}
         }
     }
@@ -344,8 +350,8 @@ impl Background {
     /// Looks at the path now and then, and in any case while nothing of its own is in the way.
     fn look(&mut self, now: Instant, sample: &Sample) {
         let alone = match self.phase {
-            Phase::Look => now.since(self.since) >= self.rtt(),
-            Phase::Yield => self.window <= self.floor() * 2,
+            BackgroundPhase::Look => now.since(self.since) >= self.rtt(),
+            BackgroundPhase::Yield => self.window <= self.floor() * 2,
             _ => false,
         };
         if let Some(rtt) = sample.rtt.filter(|_| alone) {
@@ -353,11 +359,11 @@ impl Background {
         }
         let passed = now.since(self.looks.last);
         match self.phase {
-            Phase::Steady if passed >= self.look_after() => {
-                self.enter(Phase::Look, now);
+            BackgroundPhase::Steady if passed >= self.look_after() => {
+                self.enter(BackgroundPhase::Look, now);
                 (self.window, self.looks.seen) = (self.floor(), None);
             }
-            Phase::Look if now.since(self.since) >= self.rtt() * LOOK_LASTS => {
+            BackgroundPhase::Look if now.since(self.since) >= self.rtt() * LOOK_LASTS => {
                 let others = self.waits() > OTHERS;
                 self.end_look(now);
                 self.window = self.before;
@@ -365,12 +371,12 @@ impl Background {
                     true => {
                         self.window = self.floor();
                         self.disturbed = now;
-                        self.enter(Phase::Yield, now);
+                        self.enter(BackgroundPhase::Yield, now);
                     }
-                    false => self.enter(Phase::Steady, now),
+                    false => self.enter(BackgroundPhase::Steady, now),
                 }
             }
-            Phase::Yield if alone && passed >= self.look_after() => self.end_look(now),
+            BackgroundPhase::Yield if alone && passed >= self.look_after() => self.end_look(now),
             _ => {}
         }
     }
@@ -459,24 +465,24 @@ impl RateControl for Background {
     fn take_over(&mut self, now: Instant, rate: Rate, rtt: Duration) {
         self.trips = RoundTrips::new(Some(rtt));
         self.window = rate.bytes_in(rtt).clamp(self.floor(), MOST);
-        self.enter(Phase::Steady, now);
+        self.enter(BackgroundPhase::Steady, now);
         self.set_pacing();
     }
 
     fn on_pause_over(&mut self, now: Instant, _lasted: Duration) {
         self.before = self.window;
         self.window = self.floor() * 2;
-        self.enter(Phase::Return, now);
+        self.enter(BackgroundPhase::Return, now);
         self.set_pacing();
     }
 
     fn belief(&self) -> Belief {
         let phase = match self.phase {
-            Phase::Start => "start",
-            Phase::Steady => "steady",
-            Phase::Yield => "yield",
-            Phase::Return => "return",
-            Phase::Look => "look",
+            BackgroundPhase::Start => "start",
+            BackgroundPhase::Steady => "steady",
+            BackgroundPhase::Yield => "yield",
+            BackgroundPhase::Return => "return",
+            BackgroundPhase::Look => "look",
         };
         let min_rtt = self.trips.min();
         let queue = self.trips.now().saturating_sub(self.min_rtt());

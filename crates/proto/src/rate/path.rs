@@ -219,7 +219,7 @@ struct Suspicion {
 
 /// What became of a suspicion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Judgement {
+pub(super) struct SuspicionOutcome {
     /// As much is lost as before: the reduction was for nothing.
     pub(super) unchanged: bool,
     /// The bandwidth before the reduction, in bytes per second.
@@ -280,7 +280,7 @@ impl RestLoss {
 
     /// The share of so many packets lost after the rate was reduced. Of few that is chance: `None`
     /// until there are enough of them.
-    pub(super) fn judge(&mut self, share: u64, packets: u64) -> Option<Judgement> {
+    pub(super) fn judge(&mut self, share: u64, packets: u64) -> Option<SuspicionOutcome> {
         let suspicion = self.suspicion.as_mut()?;
         suspicion.packets += packets;
         suspicion.lost += packets * share;
@@ -296,7 +296,7 @@ impl RestLoss {
         if unchanged {
             self.set((before + share) / 2);
         }
-        Some(Judgement { unchanged, bandwidth })
+        Some(SuspicionOutcome { unchanged, bandwidth })
     }
 }
 
@@ -428,10 +428,13 @@ mod tests {
         let mut rest = RestLoss::default();
         rest.suspect(50_000, 7);
         assert_eq!(rest.judge(48_000, 63), None, "of few packets that is chance");
-        assert_eq!(rest.judge(48_000, 1), Some(Judgement { unchanged: true, bandwidth: 7 }));
+        assert_eq!(rest.judge(48_000, 1), Some(SuspicionOutcome { unchanged: true, bandwidth: 7 }));
         assert_eq!((rest.share(), rest.is_suspected()), (49_000, false));
         rest.suspect(300_000, 8);
-        assert_eq!(rest.judge(60_000, 1000), Some(Judgement { unchanged: false, bandwidth: 8 }));
+        assert_eq!(
+            rest.judge(60_000, 1000),
+            Some(SuspicionOutcome { unchanged: false, bandwidth: 8 })
+        );
         assert_eq!((rest.share(), rest.is_suspected()), (49_000, false));
     }
 }

@@ -9,7 +9,7 @@ use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber, Rate};
 
 /// Which end of the connection sends data, from the active end's view (RFC 998 §8, flag M).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum TransferMode {
     /// The active end receives (0).
     Read,
     /// The active end sends (1).
@@ -34,7 +34,7 @@ pub struct Parameters {
     /// Whether the data area of DATA packets is checksummed (`rfc998` only, flag C).
     pub checksum: bool,
     /// The direction of the data.
-    pub mode: Mode,
+    pub mode: TransferMode,
     /// Buffers that may be outstanding, at least 1.
     pub max_outstanding: u32,
     /// Free-form string for the clients; no zero bytes.

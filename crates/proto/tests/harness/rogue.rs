@@ -17,8 +17,8 @@ use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use netblt_proto::wire::packet::{
-    Accepted, Burst, DataHeader, End, Go, Have, IndexRange, Message, Mode, NullAck, Parameters,
-    RepairHeader, Report, Resend, Verdict,
+    Accepted, Burst, DataHeader, End, Go, Have, IndexRange, Message, NullAck, Parameters,
+    RepairHeader, Report, Resend, TransferMode, Verdict,
 };
 use netblt_proto::wire::sealed::{self, HandshakePayload, Header, PacketType};
 
@@ -427,7 +427,7 @@ fn offer(role: Role, bytes: &mut Bytes<'_>) -> HandshakePayload {
         burst: burst(bytes),
         death_timer: Duration::from_secs(number(bytes, 1).min(1 << 20)),
         checksum: false,
-        mode: if role == Role::Sender { Mode::Read } else { Mode::Write },
+        mode: if role == Role::Sender { TransferMode::Read } else { TransferMode::Write },
         max_outstanding: number(bytes, 1) as u32,
         client: String::new(),
     };

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Adaptive, CALM_CAP_GAIN, CAP_GAIN, DOWN_GAIN, DRAIN_GAIN, FIRST_BUFFER, FLOOR, FLOOR_PACKETS,
-    INITIAL_PACKETS, MIN_CAP_PACKETS, MIN_RTT_CAP_GAIN, MOST, Phase, STARTUP_CAP_GAIN,
+    Adaptive, AdaptivePhase, CALM_CAP_GAIN, CAP_GAIN, DOWN_GAIN, DRAIN_GAIN, FIRST_BUFFER, FLOOR,
+    FLOOR_PACKETS, INITIAL_PACKETS, MIN_CAP_PACKETS, MIN_RTT_CAP_GAIN, MOST, STARTUP_CAP_GAIN,
     STARTUP_GAIN, UNITY,
 };
 use crate::rate::train::{is_long, train_for};
@@ -22,16 +22,16 @@ const MOST_CATCH_UP: Duration = Duration::from_millis(100);
 impl Adaptive {
     pub(super) fn gain(&self) -> u64 {
         match self.phase {
-            Phase::Startup if self.hearing.last_sample.is_none() => UNITY,
-            Phase::Startup if self.is_holding() => UNITY,
-            Phase::Startup if self.growth.careful => CAREFUL_GAIN,
-            Phase::Startup => STARTUP_GAIN,
-            Phase::Drain => DRAIN_GAIN,
-            Phase::Cruise => self.cruise_gain(),
-            Phase::Up(step) => self.up_gain(step),
-            Phase::Down(_) if self.rested => UNITY,
-            Phase::Down(_) => DOWN_GAIN,
-            Phase::MinRtt => UNITY,
+            AdaptivePhase::Startup if self.hearing.last_sample.is_none() => UNITY,
+            AdaptivePhase::Startup if self.is_holding() => UNITY,
+            AdaptivePhase::Startup if self.growth.careful => CAREFUL_GAIN,
+            AdaptivePhase::Startup => STARTUP_GAIN,
+            AdaptivePhase::Drain => DRAIN_GAIN,
+            AdaptivePhase::Cruise => self.cruise_gain(),
+            AdaptivePhase::Up(step) => self.up_gain(step),
+            AdaptivePhase::Down(_) if self.rested => UNITY,
+            AdaptivePhase::Down(_) => DOWN_GAIN,
+            AdaptivePhase::MinRtt => UNITY,
         }
     }
 
@@ -50,7 +50,7 @@ impl Adaptive {
             return;
         }
         self.bandwidth = self.bandwidth.max(self.initial());
-        if self.phase != Phase::Startup {
+        if self.phase != AdaptivePhase::Startup {
             self.look_again(now);
         }
     }
@@ -72,9 +72,9 @@ impl Adaptive {
             burst = millis::within(agreed, (rate, ceiling), self.packet_bytes, least);
         }
         let cap_gain = match self.phase {
-            Phase::MinRtt => MIN_RTT_CAP_GAIN,
-            Phase::Startup if self.calm => CALM_CAP_GAIN,
-            Phase::Startup => STARTUP_CAP_GAIN,
+            AdaptivePhase::MinRtt => MIN_RTT_CAP_GAIN,
+            AdaptivePhase::Startup if self.calm => CALM_CAP_GAIN,
+            AdaptivePhase::Startup => STARTUP_CAP_GAIN,
             _ => CAP_GAIN,
         };
         let product = bandwidth.bytes_in(self.min_rtt());

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::{
-    Adaptive, CRUISE_TIME, CRUISE_TURNS, FOREIGN, Growth, MAX_CORRECTION, MIN_RTT_TIME, PROBE_TIME,
-    Phase, UNITY, UP_GAINS,
+    Adaptive, AdaptivePhase, CRUISE_TIME, CRUISE_TURNS, FOREIGN, MAX_CORRECTION, MIN_RTT_TIME,
+    PROBE_TIME, StartupGrowth, UNITY, UP_GAINS,
 };
 use crate::rate::Sample;
 use crate::rate::path::MILLION;
@@ -22,7 +22,7 @@ const PHASE_BURSTS: u32 = 4;
 
 /// How bold probes up are.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Probe {
+pub(super) struct ProbeGain {
     /// Bandwidth when the probe up began.
     pub(super) before: u64,
     /// How much of [`UP_GAINS`]' excess is used, in thousandths: less where queues are short.
@@ -34,13 +34,13 @@ pub(super) struct Probe {
 }
 
 impl Adaptive {
-    pub(super) fn enter(&mut self, phase: Phase, now: Instant) {
+    pub(super) fn enter(&mut self, phase: AdaptivePhase, now: Instant) {
         match phase {
-            Phase::Up(_) => {
+            AdaptivePhase::Up(_) => {
                 self.probe.before = self.bandwidth;
                 self.probe.queued = false;
             }
-            Phase::Cruise => {
+            AdaptivePhase::Cruise => {
                 self.cruise.forgone = 0;
                 self.cruise.least = self.bandwidth / 8;
                 self.cruise.emptied = false;
@@ -59,26 +59,26 @@ impl Adaptive {
         let passed = now.since(self.since);
         let turn = self.turn();
         match self.phase {
-            Phase::Startup => {
+            AdaptivePhase::Startup => {
                 let queue = self.trips.newest_queue(self.pacing.burst.interval);
                 let full = self.round.accepted < 900_000 && queue > MILLION / 64;
                 if full && !sample.app_limited && !self.sends_trains() {
-                    self.enter(Phase::Drain, now);
+                    self.enter(AdaptivePhase::Drain, now);
                 }
             }
-            Phase::Drain => {
+            AdaptivePhase::Drain => {
                 if self.rested || passed >= turn * 4 {
-                    self.enter(Phase::Cruise, now);
+                    self.enter(AdaptivePhase::Cruise, now);
                 }
             }
-            Phase::Cruise => self.cruise(now, passed, turn),
-            Phase::Up(_) if passed < self.probe_time() => {}
-            Phase::Up(step) => self.enter(Phase::Down(step), now),
-            Phase::Down(step) => self.go_down(now, passed, step),
-            Phase::MinRtt => {
+            AdaptivePhase::Cruise => self.cruise(now, passed, turn),
+            AdaptivePhase::Up(_) if passed < self.probe_time() => {}
+            AdaptivePhase::Up(step) => self.enter(AdaptivePhase::Down(step), now),
+            AdaptivePhase::Down(step) => self.go_down(now, passed, step),
+            AdaptivePhase::MinRtt => {
                 if passed >= MIN_RTT_TIME.max(turn * 2) {
                     self.trips.renew(now, self.trips.now());
-                    self.enter(Phase::Cruise, now);
+                    self.enter(AdaptivePhase::Cruise, now);
                 }
             }
         }
@@ -89,8 +89,8 @@ impl Adaptive {
     pub(super) fn go_on_from(&mut self, now: Instant, before: Rate) {
         if before < self.most() && before.bytes_per_second() < self.bandwidth {
             self.bandwidth = self.bandwidth.min(before.bytes_per_second().saturating_mul(2));
-            if self.phase != Phase::Startup {
-                self.enter(Phase::Up(0), now);
+            if self.phase != AdaptivePhase::Startup {
+                self.enter(AdaptivePhase::Up(0), now);
             }
         }
         self.set_pacing();
@@ -141,7 +141,7 @@ impl Adaptive {
         let stays = !self.foreign && self.cruise.forgone > FOREIGN && self.queue() > MILLION / 4;
         self.foreign |= stays;
         if stays || self.trips.is_stale(now) {
-            self.enter(Phase::MinRtt, now);
+            self.enter(AdaptivePhase::MinRtt, now);
             return;
         }
         let turns = CRUISE_TURNS + (self.cruise.dice >> 60) as u32 % 4;
@@ -153,7 +153,7 @@ impl Adaptive {
                 self.probe.caution = (self.probe.caution * 2).min(UNITY);
             }
             let full = is_long(self.min_rtt()) && self.queue() > 0;
-            self.enter(if full { Phase::Cruise } else { Phase::Up(0) }, now);
+            self.enter(if full { AdaptivePhase::Cruise } else { AdaptivePhase::Up(0) }, now);
         }
     }
 
@@ -178,13 +178,13 @@ impl Adaptive {
                     return;
                 }
             }
-            self.enter(Phase::Up((step + bolder).min(UP_GAINS.len() - 1)), now);
+            self.enter(AdaptivePhase::Up((step + bolder).min(UP_GAINS.len() - 1)), now);
             return;
         }
         self.probe.finds = 0;
         // What the probe found shows a turn after it; until then there is nothing to judge.
         if self.rested && passed >= turn + turn / 4 || passed >= turn * 3 {
-            self.enter(Phase::Cruise, now);
+            self.enter(AdaptivePhase::Cruise, now);
         }
     }
 
@@ -192,10 +192,10 @@ impl Adaptive {
     pub(super) fn look_again(&mut self, now: Instant) {
         self.probe.finds = 0;
         let (full_bandwidth, proven) = (self.bandwidth, self.growth.proven);
-        self.growth = Growth { full_bandwidth, proven, ..Growth::default() };
+        self.growth = StartupGrowth { full_bandwidth, proven, ..StartupGrowth::default() };
         // Loss is compared with what is lost from here on.
         self.hearing.deaf = self.hearing.deaf.max(1);
-        self.enter(Phase::Startup, now);
+        self.enter(AdaptivePhase::Startup, now);
     }
 
     /// What is in flight when the path is full and its queue empty: packets on their way, and

@@ -10,8 +10,8 @@
 
 use std::time::Duration;
 
-use super::phases::Probe;
-use super::{Adaptive, DOWN_GAIN, Phase, UNITY};
+use super::phases::ProbeGain;
+use super::{Adaptive, AdaptivePhase, DOWN_GAIN, UNITY};
 use crate::rate::Sample;
 use crate::rate::path::MILLION;
 use crate::time::Instant;
@@ -39,7 +39,7 @@ const MARGIN: u64 = 64;
 
 /// What was sent at the lower rate after a probe up, and what is known of it.
 #[derive(Clone, Copy, Debug)]
-struct Stretch {
+struct ProbedStretch {
     from_bytes: u64,
     to_bytes: Option<u64>,
     /// When its beginning and its end were reported.
@@ -51,7 +51,7 @@ struct Stretch {
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Policed {
-    low: Option<Stretch>,
+    low: Option<ProbedStretch>,
     /// Of all such stretches since it was judged last: packets, those lost, and how many.
     packets: u64,
     lost: u64,
@@ -70,7 +70,7 @@ impl Policed {
     }
 
     /// A probe up is over.
-    pub(super) fn on_probed(&mut self, probe: &Probe, bandwidth: u64) {
+    pub(super) fn on_probed(&mut self, probe: &ProbeGain, bandwidth: u64) {
         if bandwidth > probe.before + probe.before / FIND && self.found_from == 0 {
             self.found_from = probe.before;
         }
@@ -123,12 +123,12 @@ impl Adaptive {
         if self.queue() > LEAST_QUEUE {
             self.policed.taken_back = 0;
         }
-        let lowered = matches!(self.phase, Phase::Down(_)) && self.gain() == DOWN_GAIN;
+        let lowered = matches!(self.phase, AdaptivePhase::Down(_)) && self.gain() == DOWN_GAIN;
         let known = sample.sent_bytes.saturating_sub(sample.in_flight_bytes);
         let Some(mut low) = self.policed.low else {
             let from_bytes = sample.sent_bytes;
             let begun =
-                Stretch { from_bytes, to_bytes: None, reported_at: [None; 2], before: None };
+                ProbedStretch { from_bytes, to_bytes: None, reported_at: [None; 2], before: None };
             self.policed.low = lowered.then_some(begun);
             return;
         };

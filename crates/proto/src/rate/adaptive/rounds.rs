@@ -1,7 +1,8 @@
 //! How [`Adaptive`] judges the loss, the marks and the queue of a round trip.
 
 use super::{
-    Adaptive, FLOOR, FULL_QUEUE, FULL_QUEUE_TIME, FULL_ROUNDS, Phase, Round, UNITY, Window,
+    Adaptive, AdaptivePhase, FLOOR, FULL_QUEUE, FULL_QUEUE_TIME, FULL_ROUNDS, RoundCounts, UNITY,
+    WindowCounts,
 };
 use crate::rate::Sample;
 use crate::rate::ledger::FEW_PACKETS;
@@ -17,7 +18,7 @@ const FAR_MORE: u64 = MILLION / 20;
 /// the share that is lost.
 const FEW: (u64, u64) = (16, 128);
 
-impl Round {
+impl RoundCounts {
     /// The share lost in it so far, in millionths.
     fn lost_share(&self, sample: &Sample) -> u64 {
         let delivered = sample.delivered_packets.saturating_sub(self.delivered);
@@ -33,9 +34,14 @@ impl Adaptive {
         if now.since(self.window.since) < self.min_rtt().max(self.hearing.gap * 2) {
             return;
         }
-        let window =
-            std::mem::replace(&mut self.window, Window { since: now, ..Window::default() });
-        let resting = matches!(self.phase, Phase::Startup | Phase::Drain | Phase::MinRtt);
+        let window = std::mem::replace(
+            &mut self.window,
+            WindowCounts { since: now, ..WindowCounts::default() },
+        );
+        let resting = matches!(
+            self.phase,
+            AdaptivePhase::Startup | AdaptivePhase::Drain | AdaptivePhase::MinRtt
+        );
         let shown = window.if_full > 0 && !window.app_limited;
         if !resting && window.queue > self.full_queue() && shown {
             let least = (self.bandwidth / 2).max(self.cruise.least);
@@ -48,13 +54,13 @@ impl Adaptive {
         let delivered = sample.delivered_packets.saturating_sub(round.delivered);
         let lost = sample.lost_packets.saturating_sub(round.lost);
         let marked = sample.marked_packets.saturating_sub(round.marked);
-        self.round = Round {
+        self.round = RoundCounts {
             number: sample.round,
             delivered: sample.delivered_packets,
             lost: sample.lost_packets,
             marked: sample.marked_packets,
             accepted: MILLION,
-            ..Round::default()
+            ..RoundCounts::default()
         };
         if self.hearing.deaf > 0 {
             self.hearing.deaf -= 1;
@@ -62,10 +68,10 @@ impl Adaptive {
             self.growth.before = (sample.lost_packets, sample.delivered_packets);
             return;
         }
-        let round = Round { reported: lost + delivered, ..round };
+        let round = RoundCounts { reported: lost + delivered, ..round };
         let share = lost.saturating_mul(MILLION) / (lost + delivered).max(1);
         let excess = self.rest.is_excess(share, lost + delivered);
-        if self.phase == Phase::Startup {
+        if self.phase == AdaptivePhase::Startup {
             self.judge_startup(now, &round, sample, marked > 0);
             return;
         }
@@ -88,7 +94,7 @@ impl Adaptive {
     pub(super) fn judge_startup(
         &mut self,
         now: Instant,
-        round: &Round,
+        round: &RoundCounts,
         sample: &Sample,
         marked: bool,
     ) {
@@ -96,7 +102,7 @@ impl Adaptive {
             && let Some(believed) = self.growth.train.end_round()
             && believed <= self.bandwidth + self.bandwidth / 10
         {
-            self.enter(Phase::Drain, now);
+            self.enter(AdaptivePhase::Drain, now);
             return;
         }
         let (lost, delivered) = self.growth.before;
@@ -135,13 +141,13 @@ impl Adaptive {
                 // What was too much is about to be found missing.
                 self.hearing.deaf = self.hearing.deaf.max(2);
             }
-            self.enter(Phase::Drain, now);
+            self.enter(AdaptivePhase::Drain, now);
         }
     }
 
     /// Less came through than was sent. Of few packets, none of which waited, that is chance, the
     /// more so where more are lost: then rounds are taken together.
-    fn is_held_up(&self, round: &Round, share: u64) -> bool {
+    fn is_held_up(&self, round: &RoundCounts, share: u64) -> bool {
         let few = FEW.0 + share * FEW.1 / MILLION;
         let chance = self.grain_bytes == 0 && round.queue == 0 && self.growth.reported < few;
         round.accepted < 900_000 && !chance
@@ -151,7 +157,7 @@ impl Adaptive {
     /// more: neither what is accepted nor a queue shows that it is too much, but that far more is
     /// lost than the `least` so far. Twice a path's rate loses half; a path that takes nearly
     /// nothing was dead, or is too narrow for the packets, however slowly they come.
-    fn overruns(&self, round: &Round, sample: &Sample, least: u64) -> bool {
+    fn overruns(&self, round: &RoundCounts, sample: &Sample, least: u64) -> bool {
         let came = sample.delivered_packets.saturating_sub(round.delivered);
         let lost = sample.lost_packets.saturating_sub(round.lost);
         let more = round.lost_share(sample) > least + FAR_MORE;
@@ -165,13 +171,13 @@ impl Adaptive {
 
     /// Startup waits for what became of much that is missing.
     pub(super) fn is_holding(&self) -> bool {
-        self.phase == Phase::Startup && self.growth.holds.is_some()
+        self.phase == AdaptivePhase::Startup && self.growth.holds.is_some()
     }
 
     /// So many packets of a buffer are asked for again: far more than the least share lost so far,
     /// and startup, which gets few reports, goes no faster before these are reported.
     pub(super) fn hold_for(&mut self, packets: u64) {
-        let least = self.growth.least_share.filter(|_| self.phase == Phase::Startup);
+        let least = self.growth.least_share.filter(|_| self.phase == AdaptivePhase::Startup);
         let bytes = u128::from(packets) * u128::from(self.packet_bytes);
         let much = |least| {
             let usual = u128::from(least + FAR_MORE) * u128::from(self.grain_bytes);
@@ -185,16 +191,16 @@ impl Adaptive {
 
     pub(super) fn yield_to_marks(&mut self, now: Instant) {
         match self.phase {
-            Phase::Up(_) | Phase::Down(_) => {
+            AdaptivePhase::Up(_) | AdaptivePhase::Down(_) => {
                 self.probe.caution = (self.probe.caution / 2).max(UNITY / 4);
-                self.enter(Phase::Down(0), now);
+                self.enter(AdaptivePhase::Down(0), now);
             }
             _ => self.cut(),
         }
         self.hearing.deaf = 1;
     }
 
-    pub(super) fn judge_loss(&mut self, share: u64, excess: bool, round: &Round) {
+    pub(super) fn judge_loss(&mut self, share: u64, excess: bool, round: &RoundCounts) {
         if self.rest.is_suspected() {
             match self.rest.judge(share, round.reported) {
                 Some(judged) if judged.unchanged => {
@@ -205,10 +211,10 @@ impl Adaptive {
             }
             return;
         }
-        let probing = matches!(self.phase, Phase::Up(_) | Phase::Down(_));
+        let probing = matches!(self.phase, AdaptivePhase::Up(_) | AdaptivePhase::Down(_));
         if !excess {
             let grows = share > self.rest.share() && self.policed.patience() > 1;
-            if round.queue == 0 && !matches!(self.phase, Phase::Up(_)) && !grows {
+            if round.queue == 0 && !matches!(self.phase, AdaptivePhase::Up(_)) && !grows {
                 self.rest.learn(share, round.reported);
             }
             return;
@@ -240,7 +246,7 @@ impl Adaptive {
         self.hearing.last_sample = None;
         // What the outage swallowed is about to be found missing; it says nothing of congestion.
         self.hearing.deaf = 3;
-        self.enter(Phase::Startup, now);
+        self.enter(AdaptivePhase::Startup, now);
     }
 
     /// Congestion without a probe to blame. The next probe is a small one, lest it take what was

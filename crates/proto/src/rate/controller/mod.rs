@@ -43,7 +43,7 @@ use mode::{Action, Drain, Evidence, Jump, Mode, Reconfirm, StartQueue, decide};
 use path_model::{INITIAL_TRAINS, INITIAL_WINDOW, LEAST_DELAY_WINDOW, PathModel, Progress};
 use probe::{Finding, Probe};
 pub use response_test::TestRecord;
-use response_test::{ResponseTest, Verdict};
+use response_test::{ResponseTest, TestVerdict};
 use saved_path::SavedPath;
 use short_queue::ShortQueue;
 use start::Start;
@@ -251,7 +251,7 @@ impl Controller {
         let least = base.least().unwrap_or_default();
         match &mut self.mode {
             Mode::Testing(test) => match test.on_sample(sample, dispersion) {
-                Verdict::Open => Some(Evidence::Unused),
+                TestVerdict::Open => Some(Evidence::Unused),
                 verdict => Some(Evidence::Tested(verdict)),
             },
             Mode::Start(start) => {

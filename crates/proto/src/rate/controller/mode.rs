@@ -7,8 +7,8 @@ use super::cause::Cause;
 use super::congestion::Congestion;
 use super::hystart::{Growth, HyStart};
 use super::probe::Probe;
-use super::response_test::{ResponseTest, Verdict};
-use super::short_queue::{ShortQueue, Step};
+use super::response_test::{ResponseTest, TestVerdict};
+use super::short_queue::{QueueStep, ShortQueue};
 use super::start::{Start, StartEnd};
 use crate::rate::Sample;
 use crate::rate::cubic::BETA;
@@ -199,7 +199,7 @@ pub(super) enum Evidence {
     /// It is too much.
     JumpFailed,
     /// The response test has a verdict.
-    Tested(Verdict),
+    Tested(TestVerdict),
     /// Loss asks for a test, and it can be over in time, against this share of the bottleneck and
     /// at this loss share.
     TestDue { share: f64, loss: f64 },
@@ -219,7 +219,7 @@ pub(super) enum Evidence {
     /// That does not hold any more.
     Company,
     /// A round trip with a short queue is over.
-    Queue(Step),
+    Queue(QueueStep),
     /// HyStart++ found the path full.
     PathFull,
     /// Packets arrived, and the window was used.
@@ -349,14 +349,14 @@ pub(super) fn decide(mode: &Mode, evidence: Evidence) -> Action {
         (Mode::Probe(..), Evidence::ProbeFailed { lost }) => Action::LeaveProbe { lost },
         (Mode::Jump(_), Evidence::JumpOver) => Action::EndJump,
         (Mode::Jump(_), Evidence::JumpFailed) => Action::Retreat,
-        (Mode::Testing(_), Evidence::Tested(Verdict::Passed(loss))) => Action::Excuse(loss),
-        (Mode::Testing(_), Evidence::Tested(Verdict::Failed)) => {
+        (Mode::Testing(_), Evidence::Tested(TestVerdict::Passed(loss))) => Action::Excuse(loss),
+        (Mode::Testing(_), Evidence::Tested(TestVerdict::Failed)) => {
             Action::EndTest(Cause::TestFailed, BETA)
         }
-        (Mode::Testing(_), Evidence::Tested(Verdict::Undecided)) => {
+        (Mode::Testing(_), Evidence::Tested(TestVerdict::Undecided)) => {
             Action::EndTest(Cause::TestUndecided, BETA)
         }
-        (Mode::Testing(_), Evidence::Tested(Verdict::Over)) => Action::LeaveTest,
+        (Mode::Testing(_), Evidence::Tested(TestVerdict::Over)) => Action::LeaveTest,
         (
             Mode::Recovery | Mode::Avoidance | Mode::ShortQueue(_),
             Evidence::TestDue { share, loss },
@@ -374,11 +374,11 @@ pub(super) fn decide(mode: &Mode, evidence: Evidence) -> Action {
         }
         (Mode::Reconfirm(_), Evidence::BaseSeen { moved }) => Action::EndReconfirm { moved },
         (Mode::Avoidance, Evidence::Alone) => Action::BeginShortQueue,
-        (Mode::ShortQueue(_), Evidence::Queue(Step::Window(window))) => Action::Follow(window),
-        (Mode::Avoidance | Mode::ShortQueue(_), Evidence::Queue(Step::NotMine(window))) => {
+        (Mode::ShortQueue(_), Evidence::Queue(QueueStep::Window(window))) => Action::Follow(window),
+        (Mode::Avoidance | Mode::ShortQueue(_), Evidence::Queue(QueueStep::NotMine(window))) => {
             Action::PathChanged(window)
         }
-        (Mode::ShortQueue(_), Evidence::Queue(Step::NoQueue(window))) => {
+        (Mode::ShortQueue(_), Evidence::Queue(QueueStep::NoQueue(window))) => {
             Action::LeaveShortQueue(window)
         }
         (Mode::SlowStart(_), Evidence::PathFull) => Action::EndSlowStart,
@@ -462,10 +462,10 @@ mod tests {
             Evidence::StartOver(StartEnd::Queue { loss: 0.01 }),
             Evidence::StartOver(StartEnd::Loss),
             Evidence::StartOver(StartEnd::NoGrowth { rate: 5000.0, loss: 0.01 }),
-            Evidence::Tested(Verdict::Passed(0.05)),
-            Evidence::Tested(Verdict::Failed),
-            Evidence::Tested(Verdict::Undecided),
-            Evidence::Tested(Verdict::Over),
+            Evidence::Tested(TestVerdict::Passed(0.05)),
+            Evidence::Tested(TestVerdict::Failed),
+            Evidence::Tested(TestVerdict::Undecided),
+            Evidence::Tested(TestVerdict::Over),
             Evidence::TestDue { share: 0.5, loss: 0.05 },
             Evidence::Recovered,
             Evidence::Drained { not_full: None },
@@ -475,9 +475,9 @@ mod tests {
             Evidence::BaseSeen { moved: true },
             Evidence::Alone,
             Evidence::Company,
-            Evidence::Queue(Step::Window(90.0)),
-            Evidence::Queue(Step::NotMine(90.0)),
-            Evidence::Queue(Step::NoQueue(90.0)),
+            Evidence::Queue(QueueStep::Window(90.0)),
+            Evidence::Queue(QueueStep::NotMine(90.0)),
+            Evidence::Queue(QueueStep::NoQueue(90.0)),
             Evidence::PathFull,
             Evidence::Acknowledged(Growth::Goes(1.0)),
             Evidence::Acknowledged(Growth::Goes(0.25)),

@@ -71,7 +71,7 @@ const LEAST_LEFT: f64 = 0.005;
 
 /// How a test stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Verdict {
+pub(super) enum TestVerdict {
     Open,
     /// The loss share does not depend on this sender; it is this.
     Passed(f64),
@@ -227,7 +227,7 @@ impl ResponseTest {
     }
 
     /// Takes in a report; `dispersion` is that of the losses.
-    pub(super) fn on_sample(&mut self, sample: &Sample, dispersion: f64) -> Verdict {
+    pub(super) fn on_sample(&mut self, sample: &Sample, dispersion: f64) -> TestVerdict {
         if sample.round >= self.block_began + BLOCK_ROUNDS {
             self.block_began = sample.round;
             self.begin_block(sample.sent_bytes);
@@ -263,30 +263,30 @@ impl ResponseTest {
         pair_ended
     }
 
-    fn judge(&self, pair_ended: bool, late: bool, dispersion: f64) -> Verdict {
+    fn judge(&self, pair_ended: bool, late: bool, dispersion: f64) -> TestVerdict {
         let (high, low, p) = (self.high, self.low, self.loss());
         let least = high.packets.min(low.packets);
         if least < LEAST_PACKETS || !pair_ended {
-            return if late { Verdict::Undecided } else { Verdict::Open };
+            return if late { TestVerdict::Undecided } else { TestVerdict::Open };
         }
         if p > self.expected + MOST_EXCESS + Z_ERROR * self.error(dispersion) {
-            return Verdict::Failed;
+            return TestVerdict::Failed;
         }
         if p < LEAST_LEFT {
-            return Verdict::Over;
+            return TestVerdict::Over;
         }
         let few = least < packets_needed(p, self.share, dispersion);
         if few && !late {
-            return Verdict::Open;
+            return TestVerdict::Open;
         }
         let (difference, limit) = (high.loss() - low.loss(), self.limit());
         let passes = difference + Z_ERROR * self.error(dispersion) < limit;
         match (passes, late) {
-            (true, _) => Verdict::Passed(p),
+            (true, _) => TestVerdict::Passed(p),
             // Nearer to what congestion makes than to nothing.
-            (false, _) if !few && difference > limit / 2.0 => Verdict::Failed,
-            (false, true) => Verdict::Undecided,
-            (false, false) => Verdict::Open,
+            (false, _) if !few && difference > limit / 2.0 => TestVerdict::Failed,
+            (false, true) => TestVerdict::Undecided,
+            (false, false) => TestVerdict::Open,
         }
     }
 }
@@ -304,7 +304,7 @@ mod tests {
     }
 
     /// A path that loses `loss(low)` of what is sent; eight reports a round trip.
-    fn verdict(packets: u64, share: f64, loss: impl Fn(bool) -> f64) -> Verdict {
+    fn verdict(packets: u64, share: f64, loss: impl Fn(bool) -> f64) -> TestVerdict {
         let mut sample = Sample { sent_bytes: 1 << 20, ..Sample::default() };
         let mut test = ResponseTest::new(&sample, share, loss(false), MAX_ROUNDS);
         // What is sent in a report's time arrives a round trip later.
@@ -329,20 +329,23 @@ mod tests {
             }
             sample.round = report / 8;
             match test.on_sample(&sample, 1.0) {
-                Verdict::Open => {}
+                TestVerdict::Open => {}
                 verdict => return verdict,
             }
         }
-        Verdict::Open
+        TestVerdict::Open
     }
 
     #[test]
     fn loss_that_does_not_respond_passes_and_loss_that_does_fails() {
         let passed = verdict(50, 0.5, |_| 0.05);
-        assert!(matches!(passed, Verdict::Passed(p) if (0.03..0.07).contains(&p)), "{passed:?}");
+        assert!(
+            matches!(passed, TestVerdict::Passed(p) if (0.03..0.07).contains(&p)),
+            "{passed:?}"
+        );
         let fails = verdict(50, 0.5, |low| if low { 0.0 } else { 0.05 });
-        assert_eq!(fails, Verdict::Failed);
-        assert_eq!(verdict(1, 0.5, |_| 0.05), Verdict::Undecided, "too few packets in time");
+        assert_eq!(fails, TestVerdict::Failed);
+        assert_eq!(verdict(1, 0.5, |_| 0.05), TestVerdict::Undecided, "too few packets in time");
     }
 
     #[test]

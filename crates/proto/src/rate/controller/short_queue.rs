@@ -66,7 +66,7 @@ impl Suspension {
 
 /// What a round trip asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Step {
+pub(super) enum QueueStep {
     /// This window, in packets.
     Window(f64),
     /// Half of the window was given and the queue did not fall: the path has another length, or the
@@ -101,7 +101,7 @@ impl ShortQueue {
     }
 
     /// The window after a round trip.
-    pub(super) fn on_round(&mut self, window: f64, round: &Round, path: &Path) -> Step {
+    pub(super) fn on_round(&mut self, window: f64, round: &Round, path: &Path) -> QueueStep {
         let (rtt, rate) = (round.min_rtt, round.rate);
         let excess = rtt.saturating_sub(path.base);
         if excess <= path.much {
@@ -120,19 +120,19 @@ impl ShortQueue {
         let most = (window * MOST_GROWTH).max(path.target * 0.5);
         let growth = doubled.min(most);
         let next = 0.5 * window + 0.5 * window * kept + growth;
-        let Some(yielding) = &mut self.yielding else { return Step::Window(next) };
+        let Some(yielding) = &mut self.yielding else { return QueueStep::Window(next) };
         if yielding.rounds <= LARGEST_ROUNDS {
             yielding.largest = yielding.largest.max(excess);
         }
         // A bottleneck before which packets of this sender wait carries as many as before.
         let chance = BY_CHANCE * (round.loss() / (round.packets as f64).max(1.0)).sqrt();
         if yielding.rounds > 1 && rate < (BUSY - chance) * yielding.rate {
-            return Step::NoQueue(yielding.window);
+            return QueueStep::NoQueue(yielding.window);
         }
         if yielding.rounds >= VERDICT_ROUNDS && excess > yielding.largest.mul_f64(LEFT) {
-            return Step::NotMine(yielding.window);
+            return QueueStep::NotMine(yielding.window);
         }
-        Step::Window(next.max(YIELD * yielding.window))
+        QueueStep::Window(next.max(YIELD * yielding.window))
     }
 }
 
@@ -164,7 +164,7 @@ mod tests {
         let (mut law, mut window) = (ShortQueue::default(), 40.0);
         for _ in 0..60 {
             match law.on_round(window, &round(rtt(window)), &PATH) {
-                Step::Window(next) => window = next,
+                QueueStep::Window(next) => window = next,
                 _ => panic!("the queue is its own"),
             }
         }
@@ -176,7 +176,7 @@ mod tests {
         let (mut law, mut window) = (ShortQueue::default(), 300.0);
         for _ in 0..60 {
             match law.on_round(window, &round(rtt(window)), &PATH) {
-                Step::Window(next) => window = next,
+                QueueStep::Window(next) => window = next,
                 _ => panic!("the queue is its own"),
             }
         }
@@ -187,9 +187,9 @@ mod tests {
     fn what_arrives_falls_with_the_window_where_nothing_waits() {
         let mut law = ShortQueue::default();
         let at = |rate| Round { rate, ..round(BASE * 2) };
-        assert!(matches!(law.on_round(170.0, &at(4000.0), &PATH), Step::Window(_)));
-        assert!(matches!(law.on_round(150.0, &at(3800.0), &PATH), Step::Window(_)));
-        assert_eq!(law.on_round(130.0, &at(3400.0), &PATH), Step::NoQueue(170.0));
+        assert!(matches!(law.on_round(170.0, &at(4000.0), &PATH), QueueStep::Window(_)));
+        assert!(matches!(law.on_round(150.0, &at(3800.0), &PATH), QueueStep::Window(_)));
+        assert_eq!(law.on_round(130.0, &at(3400.0), &PATH), QueueStep::NoQueue(170.0));
     }
 
     #[test]
@@ -207,11 +207,11 @@ mod tests {
         let (mut law, mut window) = (ShortQueue::default(), 170.0);
         for _ in 0..VERDICT_ROUNDS - 1 {
             match law.on_round(window, &round(BASE * 5), &PATH) {
-                Step::Window(next) => window = next,
+                QueueStep::Window(next) => window = next,
                 _ => panic!("too soon"),
             }
             assert!(window >= 85.0, "{window}");
         }
-        assert_eq!(law.on_round(window, &round(BASE * 5), &PATH), Step::NotMine(170.0));
+        assert_eq!(law.on_round(window, &round(BASE * 5), &PATH), QueueStep::NotMine(170.0));
     }
 }

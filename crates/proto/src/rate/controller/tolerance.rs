@@ -14,7 +14,7 @@ use super::mode::{Evidence, Mode};
 use super::path_model::{LEAST_DELAY_WINDOW, PathModel, Progress};
 use super::response_test;
 use super::rounds::Round;
-use super::short_queue::{self, Step, Suspension};
+use super::short_queue::{self, QueueStep, Suspension};
 use crate::rate::Sample;
 use crate::time::Instant;
 
@@ -249,16 +249,16 @@ impl Tolerance {
                 let step =
                     law.on_round(path.window(), round, &short_queue_path(now, path, excused));
                 match step {
-                    Step::NoQueue(_) => {
+                    QueueStep::NoQueue(_) => {
                         self.suspension.begin(now);
                         Some(Evidence::Queue(step))
                     }
-                    Step::Window(window) if window > path.window() && !used => None,
+                    QueueStep::Window(window) if window > path.window() && !used => None,
                     step => Some(Evidence::Queue(step)),
                 }
             }
             Mode::Avoidance if !is_left_out(Part::ForeignQueue) && self.foreign_queue.take(now) => {
-                Some(Evidence::Queue(Step::NotMine(path.window())))
+                Some(Evidence::Queue(QueueStep::NotMine(path.window())))
             }
             Mode::Avoidance if alone => Some(Evidence::Alone),
             Mode::Avoidance => {

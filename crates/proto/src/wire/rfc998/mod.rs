@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::limits::MAX_REASON;
 use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
-use crate::wire::packet::{Burst, DataHeader, Message, Mode, NullAck, Parameters};
+use crate::wire::packet::{Burst, DataHeader, Message, NullAck, Parameters, TransferMode};
 use control::parse_control;
 use layout::{
     CommonHeader, DataPacketHeader, FLAG_C, FLAG_L, FLAG_M, NullAckBody, OpeningBody, burst, kind,
@@ -266,7 +266,7 @@ fn parse_parameters(body: &[u8]) -> Result<Parameters, ParseError998> {
         burst: burst(fields.burst_packets, fields.burst_millis),
         death_timer: Duration::from_secs(u64::from(fields.death_timer_secs.get())),
         checksum: flags & FLAG_C != 0,
-        mode: if flags & FLAG_M != 0 { Mode::Write } else { Mode::Read },
+        mode: if flags & FLAG_M != 0 { TransferMode::Write } else { TransferMode::Read },
         max_outstanding: u32::from(fields.max_outstanding.get()),
         client: parse_text(client)?,
     })
@@ -311,7 +311,7 @@ fn put(ports: Ports, kind: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8
 }
 
 fn put_parameters(parameters: &Parameters, out: &mut Vec<u8>) {
-    let mode = if parameters.mode == Mode::Write { FLAG_M } else { 0 };
+    let mode = if parameters.mode == TransferMode::Write { FLAG_M } else { 0 };
     let checksum = if parameters.checksum { FLAG_C } else { 0 };
     let transfer = parameters.transfer_bytes.and_then(|n| u32::try_from(n).ok());
     let death_timer = parameters.death_timer.as_nanos().div_ceil(1_000_000_000);

@@ -47,7 +47,7 @@ fn parameters() -> impl Strategy<Value = Parameters> {
                     burst,
                     death_timer: Duration::from_secs(death),
                     checksum,
-                    mode: if write { Mode::Write } else { Mode::Read },
+                    mode: if write { TransferMode::Write } else { TransferMode::Read },
                     max_outstanding: sizes.1,
                     client,
                 }
@@ -343,7 +343,7 @@ fn values_saturate_and_times_round_up() {
         burst: Burst { packets: 70_000, interval: Duration::from_micros(1001) },
         death_timer: Duration::MAX,
         checksum: false,
-        mode: Mode::Read,
+        mode: TransferMode::Read,
         max_outstanding: 70_000,
         client: format!("{}\0hidden", "é".repeat(300)),
     };

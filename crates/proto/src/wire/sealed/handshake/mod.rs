@@ -12,7 +12,7 @@ use crate::limits::{
     SEALED_BUFFER_BYTES,
 };
 use crate::time::micros_u32;
-use crate::wire::packet::{Burst, Mode, Parameters};
+use crate::wire::packet::{Burst, Parameters, TransferMode};
 
 /// The death timer's bounds in the unit of this wire.
 const DEATH_TIMER_MILLIS: [u32; 2] =
@@ -43,8 +43,8 @@ pub fn encode_offer(offer: &HandshakePayload, out: &mut Vec<u8>) {
     let client = parameters.client.split('\0').next().unwrap_or_default();
     let client = cut(client, MAX_CLIENT);
     let mode = match parameters.mode {
-        Mode::Read => 0,
-        Mode::Write => 1,
+        TransferMode::Read => 0,
+        TransferMode::Write => 1,
     };
     for word in [
         parameters.buffer_bytes,
@@ -82,8 +82,8 @@ pub fn parse_offer(uid: u32, payload: &[u8]) -> Result<HandshakePayload, ParseEr
     let max_outstanding = within(reader.u32()?, [1, MAX_OUTSTANDING], "outstanding buffers")?;
     let transfer_bytes = Some(reader.u64()?).filter(|&bytes| bytes != UNKNOWN);
     let mode = match reader.u8()? {
-        0 => Mode::Read,
-        1 => Mode::Write,
+        0 => TransferMode::Read,
+        1 => TransferMode::Write,
         _ => return Err(ParseError::Field("mode")),
     };
     let ciphers = reader.u8()?;
@@ -149,7 +149,7 @@ mod tests {
             burst: Burst { packets: 8, interval: Duration::from_millis(1) },
             death_timer: Duration::from_secs(300),
             checksum: false,
-            mode: Mode::Write,
+            mode: TransferMode::Write,
             max_outstanding: 64,
             client: "x".to_owned(),
         };
