@@ -134,7 +134,7 @@ pub enum Event {
     Complete(Option<End>),
     /// Sender: the receiver's DONE. `None` on `rfc998`, which has no verdict.
     Finished(Option<Verdict>),
-    /// The peer has not answered a probe for three seconds.
+    /// No packet of the peer has arrived for three seconds.
     Silent,
     /// After [`Event::Silent`]: a packet of the peer has arrived.
     Answering,

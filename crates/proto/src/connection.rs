@@ -34,8 +34,9 @@ use crate::wire::packet::{End, Keepalive, Verdict};
 use crate::wire_profile::WireProfile;
 
 /// Longest time between two packets of a living end (`docs/protocol §7.4`).
-const KEEPALIVE: Duration = Duration::from_secs(15);
-/// Time without a packet after which the client gets [`Event::Silent`].
+const MAX_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// Time without a packet of the peer after which the client gets [`Event::Silent`]: a probe leaves
+/// after half of it, and its answer has the other half to arrive.
 const SILENT_AFTER: Duration = Duration::from_secs(3);
 
 /// The machine of this end's role: sender or receiver.
@@ -488,7 +489,7 @@ impl Connection {
             ConnectionTimer::Death => Some(self.last_received + self.death_timer),
             ConnectionTimer::Forgotten => self.peer_gone.forgotten_at(),
             ConnectionTimer::Unreachable => self.peer_gone.unreachable_at(self.is_settled()),
-            ConnectionTimer::Probe => probes.then(|| self.probe_at()),
+            ConnectionTimer::KeepaliveProbe => probes.then(|| self.probe_at()),
             ConnectionTimer::Silent => {
                 (probes && !self.silent).then(|| self.last_received + SILENT_AFTER)
             }
@@ -515,7 +516,7 @@ impl Connection {
             ConnectionTimer::Death => self.give_up(now, CloseReason::DeathTimer),
             ConnectionTimer::Forgotten => self.give_up(now, CloseReason::Forgotten),
             ConnectionTimer::Unreachable => self.give_up(now, CloseReason::Unreachable),
-            ConnectionTimer::Probe => self.probe_peer(now),
+            ConnectionTimer::KeepaliveProbe => self.probe_peer(now),
             ConnectionTimer::Silent => self.on_silent(now),
             ConnectionTimer::Keepalive => self.keep_alive(now),
             ConnectionTimer::Branch => self.repeat_branches(now),

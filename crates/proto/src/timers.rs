@@ -2,7 +2,10 @@
 //!
 //! The component that owns a timer has a method `deadline`, which says when the timer expires, and
 //! a method `expire`, which says what happens then. The wake-up ([`Endpoint::next_timer`]) and the
-//! handling ask the same `deadline`. To change a timer, change these two methods.
+//! handling ask the same `deadline`. How long a timer runs is a constant of its component.
+//!
+//! A new timer needs a variant here, a place in `ACTIONS` or `OUTPUTS`, a name, an arm of
+//! `deadline` and of `expire`, and its name in the reference of traces.
 //!
 //! Timers in `ACTIONS` expire in `handle_timeout`, in this order. Those in `OUTPUTS` say when
 //! `poll_transmit` has a packet.
@@ -51,7 +54,7 @@ pub enum ConnectionTimer {
     /// The peer's host refused packets for too long.
     Unreachable,
     /// A KEEPALIVE that wants an answer leaves, for the peer is silent.
-    Probe,
+    KeepaliveProbe,
     /// The client learns that the peer is silent.
     Silent,
     /// A KEEPALIVE leaves, so that the peer's death timer does not expire.
@@ -131,7 +134,7 @@ impl ConnectionTimer {
         Self::Death,
         Self::Forgotten,
         Self::Unreachable,
-        Self::Probe,
+        Self::KeepaliveProbe,
         Self::Silent,
         Self::Keepalive,
         Self::Branch,
@@ -142,7 +145,11 @@ impl ConnectionTimer {
     pub(crate) const fn is_traced(self) -> bool {
         matches!(
             self,
-            Self::Death | Self::Forgotten | Self::Unreachable | Self::Probe | Self::Keepalive
+            Self::Death
+                | Self::Forgotten
+                | Self::Unreachable
+                | Self::KeepaliveProbe
+                | Self::Keepalive
         )
     }
 
@@ -153,7 +160,7 @@ impl ConnectionTimer {
             Self::Drain => "drain",
             Self::Death => "death",
             Self::Forgotten | Self::Unreachable => "unreachable",
-            Self::Probe | Self::Keepalive => "keepalive",
+            Self::KeepaliveProbe | Self::Keepalive => "keepalive",
             Self::Silent => "silent",
             Self::Branch => "branch",
             Self::Stalled => "stalled",
@@ -219,4 +226,25 @@ pub(crate) fn first(
 ) -> Option<(Timer, Instant)> {
     let set = timers.into_iter().filter_map(|(timer, at)| Some((timer, at?)));
     set.min_by_key(|(_, at)| *at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A timer that is in no list would never expire; one in two would expire twice.
+    #[test]
+    fn every_timer_of_a_sender_and_a_receiver_is_in_one_list() {
+        let sender: Vec<_> = [&SenderTimer::ACTIONS[..], &SenderTimer::OUTPUTS].concat();
+        // The number of the last variant counts them.
+        assert_eq!(sender.len(), SenderTimer::Breaker as usize + 1);
+        let receiver = [&ReceiverTimer::ACTIONS[..], &ReceiverTimer::OUTPUTS].concat();
+        assert_eq!(receiver.len(), ReceiverTimer::ControlPacket as usize + 1);
+        // One has no deadline.
+        let connection = [&ConnectionTimer::ACTIONS[..], &ConnectionTimer::OUTPUTS].concat();
+        assert_eq!(connection.len() + 1, ConnectionTimer::Echo as usize + 1);
+        assert!(!connection.contains(&ConnectionTimer::Stalled));
+        let is_once = |n: usize| sender.iter().filter(|timer| **timer as usize == n).count() == 1;
+        assert!((0..sender.len()).all(is_once), "{sender:?}");
+    }
 }

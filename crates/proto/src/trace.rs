@@ -148,7 +148,7 @@ pub enum TraceEvent {
     },
     /// Receiver: its state, with each control packet.
     Receiver(ReceiverLine),
-    /// The peer has not answered a probe for three seconds (`sealed`).
+    /// No packet of the peer has arrived for three seconds (`sealed`).
     Silent,
     /// After a silence, a packet of the peer has arrived.
     Answering,

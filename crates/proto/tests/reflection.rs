@@ -12,7 +12,9 @@ use netblt_proto::config::{Config, Policy, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
-use netblt_proto::wire::packet::{Accepted, Burst, DataHeader, Go, IndexRange, Message, TransferMode, NullAck, Parameters, Resend};
+use netblt_proto::wire::packet::{
+    Accepted, Burst, DataHeader, Go, IndexRange, Message, NullAck, Parameters, Resend, TransferMode,
+};
 use netblt_proto::wire::rfc998::{self, Packet998, Ports};
 
 const PORTS: Ports = Ports { local: 2, foreign: 1 };

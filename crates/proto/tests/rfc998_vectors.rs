@@ -7,7 +7,9 @@
 use std::time::Duration;
 
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
-use netblt_proto::wire::packet::{Accepted, Burst, DataHeader, Go, IndexRange, Message, TransferMode, NullAck, Parameters, Resend};
+use netblt_proto::wire::packet::{
+    Accepted, Burst, DataHeader, Go, IndexRange, Message, NullAck, Parameters, Resend, TransferMode,
+};
 use netblt_proto::wire::rfc998::{self, ControlWriter998, Packet998, Ports, parse};
 
 /// The ports of every packet here: 0x0401 is local, 0x0009 foreign.

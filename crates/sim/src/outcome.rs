@@ -28,8 +28,8 @@ const STANDSTILL_WORDS: &str = "nothing new was stored for ";
 const UNHEARD: f64 = 1e-5;
 /// An UNKNOWN is trusted if the peer was silent for this long (`docs/protocol §4.7`).
 const FORGOTTEN: Duration = Duration::from_millis(2500);
-/// A silent peer is asked so often (`docs/protocol §7.4`).
-const ASKED: Duration = Duration::from_millis(1500);
+/// A silent peer is probed so often (`docs/protocol §7.4`).
+const PROBE_INTERVAL: Duration = Duration::from_millis(1500);
 /// The interval of an idle end's KEEPALIVEs, or four times in the peer's death timer.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// The interval of the packets of an end that waits.
@@ -133,7 +133,7 @@ impl Outcome {
         let rtt = self.setup.longest_round_trip();
         let repeated = REPEATED.max(rtt * 4);
         let between = match self.setup.active.config.wire {
-            Wire::Sealed => ASKED,
+            Wire::Sealed => PROBE_INTERVAL,
             Wire::Rfc998 => repeated.max((patience / 4).min(KEEPALIVE)),
         };
         let outage = self.setup.longest_outage();
@@ -142,7 +142,7 @@ impl Outcome {
         let lost = |to| self.setup.chance_of_loss(to, words) >= UNHEARD;
         // An end with a new address gets nothing before the other end has a packet from there.
         let side = self.setup.sender();
-        let unfound = self.setup.longest_unfound(side, ASKED);
+        let unfound = self.setup.longest_unfound(side, PROBE_INTERVAL);
         let moves = !unfound.is_zero();
         let deadly = silence.max(outage * 10 / 9) >= patience
             || lost(side)
@@ -261,7 +261,7 @@ impl Setup {
         let rtt = self.longest_round_trip();
         let found = match self.moves.is_empty() {
             true => REPEATED.max(rtt * 4) + rtt,
-            false => ASKED + REPEATED + rtt * 5,
+            false => PROBE_INTERVAL + REPEATED + rtt * 5,
         };
         let lasted = if outage.is_zero() { outage } else { (outage + found).max(outage * 10 / 9) };
         // Or it drops all packets of an end for as long, with some probability.

@@ -9,7 +9,10 @@ use netblt_proto::config::PublicKey;
 use netblt_proto::crypto::TAG_BYTES;
 use netblt_proto::crypto::static_pairing::KeyId;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
-use netblt_proto::wire::packet::{Accepted, Burst, DataHeader, Go, IndexRange, Message, TransferMode, NullAck, Parameters, RepairHeader, Resend};
+use netblt_proto::wire::packet::{
+    Accepted, Burst, DataHeader, Go, IndexRange, Message, NullAck, Parameters, RepairHeader,
+    Resend, TransferMode,
+};
 use netblt_proto::wire::rfc998::{self, Ports};
 use netblt_proto::wire::sealed::{self, Header, PacketType};
 use serde_json::Value;

@@ -10,7 +10,9 @@ use netblt_proto::crypto::aead::{Cipher, OpeningKeys, SealingKeys};
 use netblt_proto::crypto::noise::{HandshakeAuth, Initiator};
 use netblt_proto::crypto::static_pairing::StaticPairing;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
-use netblt_proto::wire::packet::{Burst, DataHeader, Go, Have, Keepalive, Message, TransferMode, Parameters};
+use netblt_proto::wire::packet::{
+    Burst, DataHeader, Go, Have, Keepalive, Message, Parameters, TransferMode,
+};
 use netblt_proto::wire::sealed::{
     self, ControlWriter, DATA_HEADER_BYTES, HandshakePayload, Header, PacketType,
 };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::outbox::OutboxPacket;
-use super::{Connection, KEEPALIVE, Machine};
+use super::{Connection, MAX_KEEPALIVE_INTERVAL, Machine};
 use crate::amplification_limit::AmplificationLimit;
 use crate::api::CloseReason;
 use crate::sender::CoinEvidence;
@@ -173,7 +173,7 @@ impl Connection {
     pub(super) fn poll_echo(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
         let echo = self.echo.as_mut().filter(|echo| echo.next.is_some_and(|at| at <= now))?;
         echo.next = Some(now + echo.wait);
-        echo.wait = (echo.wait * 2).min(KEEPALIVE);
+        echo.wait = (echo.wait * 2).min(MAX_KEEPALIVE_INTERVAL);
         out.extend_from_slice(&echo.packet);
         Some(echo.packet.len())
     }

@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use super::{Connection, KEEPALIVE};
+use super::{Connection, MAX_KEEPALIVE_INTERVAL};
 use crate::api::{CloseReason, Event};
 use crate::time::Instant;
 use crate::trace::TraceEvent;
 use crate::wire::packet::Keepalive;
 
-/// Time without a packet after which a silent peer is probed.
+/// Time without a packet after which a silent peer is probed: half of `SILENT_AFTER`, so that an
+/// answer can arrive before the client is notified.
 const PROBE_AFTER: Duration = Duration::from_millis(1500);
 /// The same after UNKNOWN has come.
 const PROBE_UNKNOWN_AFTER: Duration = Duration::from_millis(400);
@@ -45,6 +46,6 @@ impl Connection {
 
     /// The longest time in which this end sends nothing.
     pub(super) fn keepalive_interval(&self) -> Duration {
-        (self.peer_death_timer / 4).clamp(Duration::from_millis(250), KEEPALIVE)
+        (self.peer_death_timer / 4).clamp(Duration::from_millis(250), MAX_KEEPALIVE_INTERVAL)
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::{Closing, Connection, KEEPALIVE, Machine, SILENT_AFTER};
+use super::{Closing, Connection, MAX_KEEPALIVE_INTERVAL, Machine, SILENT_AFTER};
 use crate::api::{CloseReason, Stall, StallKind};
 use crate::negotiated::ProgressCounter;
 use crate::time::Instant;
@@ -106,7 +106,8 @@ impl Connection {
         let patience = patience.max(trips).max(pace.interval.saturating_mul(INTERVALS));
         // Without probes a living peer may be silent from one KEEPALIVE to the next.
         let probes = self.profile.probes;
-        let silence = if probes { SILENT_AFTER } else { (self.death_timer / 4).min(KEEPALIVE) };
+        let silence =
+            if probes { SILENT_AFTER } else { (self.death_timer / 4).min(MAX_KEEPALIVE_INTERVAL) };
         let gap = now.since(before).min(silence.max(SILENT_AFTER));
         let watches = self.watchdog.0.iter_mut().zip(underway).zip(standstill);
         let stalled = watches.filter_map(|((watch, underway), what)| {

@@ -17,7 +17,7 @@ use crate::entropy::Entropy;
 use crate::handshake::{Opened, PeerLocation};
 use crate::limits::{MAX_SUBFLOW_NUMBER, MAX_SUBFLOWS};
 use crate::negotiated::HandshakeRtt;
-pub use crate::rate::lanes::{LaneShare as SubflowShare, LaneTally as SubflowTally};
+pub use crate::rate::subflows::{SubflowShare, SubflowTally};
 use crate::time::Instant;
 use crate::timers::{HandshakeTimer, Timer};
 use crate::units::Rate;

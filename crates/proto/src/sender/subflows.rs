@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::Sender;
-use crate::rate::lanes::{LaneShare as SubflowShare, LaneTally as SubflowTally, Lead};
+use crate::rate::subflows::{SubflowAllocator, SubflowShare, SubflowTally};
 use crate::rate::{Pacing, Sample, burst_for};
 use crate::time::Instant;
 use crate::units::Rate;
@@ -19,7 +19,7 @@ pub(super) enum SubflowRole {
     #[default]
     Alone,
     /// The main connection: its rate law decides for all subflows.
-    Leads(Lead),
+    Leads(SubflowAllocator),
     /// A subflow: the main connection sets its share.
     Led(SubflowShare),
 }
@@ -67,11 +67,11 @@ impl Sender {
     pub(crate) fn lead(&mut self, now: Instant, subflows: &[SubflowTally]) {
         let mut lead = match std::mem::take(&mut self.subflows) {
             SubflowRole::Leads(lead) => lead,
-            SubflowRole::Alone | SubflowRole::Led(_) => Lead::default(),
+            SubflowRole::Alone | SubflowRole::Led(_) => SubflowAllocator::default(),
         };
         let own = self.tally(now);
         let (pacing, packet) = (self.rate.pacing(), self.packet_on_the_wire());
-        lead.hear(now, (own, subflows), (&pacing, packet), self.rate.tries());
+        lead.on_counts(now, (own, subflows), (&pacing, packet), self.rate.tries());
         self.subflows = SubflowRole::Leads(lead);
     }
 

@@ -1,8 +1,8 @@
-//! One rate decision for all lanes of a transfer (`docs/protocol §6.11`).
+//! One rate decision for all subflows of a transfer (`docs/protocol §6.11`).
 //!
-//! The law is the main connection's. Its samples are of all lanes together, and what it decides is
+//! The law is the main connection's. Its samples are of all subflows together, and what it decides is
 //! dealt out among them: as much to each, but no more than it can use. So a transfer is one flow
-//! to the path and to others on it, however many lanes carry it.
+//! to the path and to others on it, however many subflows carry it.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use crate::units::Rate;
 
 /// All of something, in parts.
 const WHOLE: u64 = 1_000_000;
-/// What was used is looked at again after this time at least, and so many packets of each lane.
+/// What was used is looked at again after this time at least, and so many packets of each subflow.
 const WINDOW: Duration = Duration::from_millis(20);
 const WINDOW_PACKETS: u64 = 32;
-/// A lane that used less than this of its share, in thousandths, cannot use more: it gets a little
+/// A subflow that used less than this of its share, in thousandths, cannot use more: it gets a little
 /// above what it did.
 const USES: u64 = 850;
 const ROOM: u64 = 1150;
 /// What it gets at least, as a part of an even share.
 const LEAST_PART: u64 = 8;
 /// While the law looks for the rate of the path with trains of packets, whose arrivals must not be
-/// mixed up with other lanes', all of those together get this part.
+/// mixed up with other subflows', all of those together get this part.
 const ASIDE: u64 = 8;
 
-/// What the sender of a lane has counted so far. Counts never decrease; those of a lane that is
+/// What the sender of a subflow has counted so far. Counts never decrease; those of a subflow that is
 /// closed stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LaneTally {
+pub struct SubflowTally {
     /// Whether it carries data.
     pub live: bool,
     /// Bytes of IP packets sent.
@@ -49,18 +49,18 @@ pub struct LaneTally {
     pub send_rate: Rate,
 }
 
-/// What a lane may send.
+/// What a subflow may send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LaneShare {
+pub struct SubflowShare {
     /// Bytes of IP packets a second.
     pub rate: Rate,
     /// Most bytes in flight; `None` for no limit but the outstanding buffers.
     pub cap_bytes: Option<u64>,
 }
 
-/// A lane as it is dealt with.
+/// A subflow as it is dealt with.
 #[derive(Clone, Copy, Debug, Default)]
-struct Hand {
+struct SubflowAllocation {
     live: bool,
     /// Bytes sent when the window began.
     before: u64,
@@ -72,44 +72,46 @@ struct Hand {
 
 /// How a main connection's sender leads the others.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lead {
+pub(crate) struct SubflowAllocator {
     /// The others, summed up.
-    others: LaneTally,
+    others: SubflowTally,
     /// The main connection first.
-    hands: Vec<Hand>,
+    allocations: Vec<SubflowAllocation>,
     since: Instant,
 }
 
-impl Lead {
+impl SubflowAllocator {
     /// What all have counted so far, the main connection, `own`, among them; all together may send
     /// `pacing` of packets of `packet_bytes`, and if the law `tries` something the others step
     /// aside.
-    pub(crate) fn hear(
+    pub(crate) fn on_counts(
         &mut self,
         now: Instant,
-        (own, lanes): (LaneTally, &[LaneTally]),
+        (own, subflows): (SubflowTally, &[SubflowTally]),
         (pacing, packet_bytes): (&Pacing, u64),
         tries: bool,
     ) {
-        self.others = lanes.iter().fold(LaneTally::default(), sum);
-        let all = || [own].into_iter().chain(lanes.iter().copied());
-        let known = self.hands.len();
-        self.hands.resize(lanes.len() + 1, Hand::default());
-        let changed = all().zip(&self.hands).any(|(tally, hand)| tally.live != hand.live);
+        self.others = subflows.iter().fold(SubflowTally::default(), sum);
+        let all = || [own].into_iter().chain(subflows.iter().copied());
+        let known = self.allocations.len();
+        self.allocations.resize(subflows.len() + 1, SubflowAllocation::default());
+        let changed =
+            all().zip(&self.allocations).any(|(tally, allocation)| tally.live != allocation.live);
         let count = all().filter(|tally| tally.live).count().max(1) as u64;
         let whole = rate_of(pacing, packet_bytes);
         let lapsed = now.since(self.since);
         let window = WINDOW.max(whole.time_for(WINDOW_PACKETS * packet_bytes * count));
-        if changed || known != self.hands.len() {
-            for (tally, hand) in all().zip(&mut self.hands) {
-                (hand.live, hand.before, hand.most) = (tally.live, tally.sent_bytes, None);
+        if changed || known != self.allocations.len() {
+            for (tally, allocation) in all().zip(&mut self.allocations) {
+                (allocation.live, allocation.before, allocation.most) =
+                    (tally.live, tally.sent_bytes, None);
             }
             self.since = now;
         } else if lapsed >= window {
-            for (tally, hand) in all().zip(&mut self.hands) {
-                let used = Rate::over(tally.sent_bytes.saturating_sub(hand.before), lapsed);
-                hand.judge(used, whole, count);
-                hand.before = tally.sent_bytes;
+            for (tally, allocation) in all().zip(&mut self.allocations) {
+                let used = Rate::over(tally.sent_bytes.saturating_sub(allocation.before), lapsed);
+                allocation.judge(used, whole, count);
+                allocation.before = tally.sent_bytes;
             }
             self.since = now;
         }
@@ -121,27 +123,27 @@ impl Lead {
 
     /// As much to each as it can use, beginning with those who can use least.
     fn deal(&mut self) {
-        let mut order: Vec<usize> = (0..self.hands.len()).collect();
-        order.retain(|at| self.hands.get(*at).is_some_and(|hand| hand.live));
-        order.sort_by_key(|at| self.hands.get(*at).and_then(|h| h.most).unwrap_or(u64::MAX));
-        self.hands.iter_mut().for_each(|hand| hand.part = 0);
-        let (mut left, mut lanes) = (WHOLE, order.len() as u64);
+        let mut order: Vec<usize> = (0..self.allocations.len()).collect();
+        order.retain(|at| self.allocations.get(*at).is_some_and(|allocation| allocation.live));
+        order.sort_by_key(|at| self.allocations.get(*at).and_then(|h| h.most).unwrap_or(u64::MAX));
+        self.allocations.iter_mut().for_each(|allocation| allocation.part = 0);
+        let (mut left, mut subflows) = (WHOLE, order.len() as u64);
         for at in order {
-            let even = left / lanes.max(1);
-            if let Some(hand) = self.hands.get_mut(at) {
-                // The last one gets what is left: one lane must try for more.
-                let last = lanes <= 1;
-                hand.part = hand.most.filter(|_| !last).unwrap_or(even).min(even);
-                left -= hand.part;
+            let even = left / subflows.max(1);
+            if let Some(allocation) = self.allocations.get_mut(at) {
+                // The last one gets what is left: one subflow must try for more.
+                let last = subflows <= 1;
+                allocation.part = allocation.most.filter(|_| !last).unwrap_or(even).min(even);
+                left -= allocation.part;
             }
-            lanes = lanes.saturating_sub(1);
+            subflows = subflows.saturating_sub(1);
         }
     }
 
     fn step_aside(&mut self, count: u64) {
         let part = WHOLE / ASIDE / (count - 1).max(1);
-        for (at, hand) in self.hands.iter_mut().enumerate() {
-            hand.part = match (at, hand.live) {
+        for (at, allocation) in self.allocations.iter_mut().enumerate() {
+            allocation.part = match (at, allocation.live) {
                 (0, _) => WHOLE - part * (count - 1),
                 (_, true) => part,
                 (_, false) => 0,
@@ -149,7 +151,7 @@ impl Lead {
         }
     }
 
-    /// Of all lanes, what `own` is of the main connection.
+    /// Of all subflows, what `own` is of the main connection.
     pub(crate) fn whole(&self, own: Sample) -> Sample {
         let others = &self.others;
         let add = |rate: Option<Rate>, more: Rate| {
@@ -178,8 +180,12 @@ impl Lead {
 
     /// The main connection's part of what the law asks for all.
     pub(crate) fn own(&self, pacing: Pacing) -> Pacing {
-        let Some(hand) = self.hands.first().filter(|hand| hand.part < WHOLE) else { return pacing };
-        let part = hand.part.max(1);
+        let Some(allocation) =
+            self.allocations.first().filter(|allocation| allocation.part < WHOLE)
+        else {
+            return pacing;
+        };
+        let part = allocation.part.max(1);
         let interval = u128::from(nanos(pacing.burst.interval)) * u128::from(WHOLE);
         let interval = u64::try_from(interval / u128::from(part)).unwrap_or(u64::MAX);
         let mut own = pacing;
@@ -188,16 +194,16 @@ impl Lead {
         own
     }
 
-    /// What the lane at `at` of those that reported may send.
-    pub(crate) fn share(&self, at: usize, pacing: &Pacing, packet_bytes: u64) -> LaneShare {
-        let part = self.hands.get(at + 1).map_or(0, |hand| hand.part);
+    /// What the subflow at `at` of those that reported may send.
+    pub(crate) fn share(&self, at: usize, pacing: &Pacing, packet_bytes: u64) -> SubflowShare {
+        let part = self.allocations.get(at + 1).map_or(0, |allocation| allocation.part);
         let rate = rate_of(pacing, packet_bytes);
         let rate = Rate::from_bytes_per_second(cut(rate.bytes_per_second(), part));
-        LaneShare { rate, cap_bytes: pacing.cap_bytes.map(|cap| cut(cap, part)) }
+        SubflowShare { rate, cap_bytes: pacing.cap_bytes.map(|cap| cut(cap, part)) }
     }
 }
 
-impl Hand {
+impl SubflowAllocation {
     /// It sent at `used` of `whole` in the window that is over.
     fn judge(&mut self, used: Rate, whole: Rate, count: u64) {
         if !self.live {
@@ -211,7 +217,7 @@ impl Hand {
     }
 }
 
-fn sum(all: LaneTally, one: &LaneTally) -> LaneTally {
+fn sum(all: SubflowTally, one: &SubflowTally) -> SubflowTally {
     let add = |a: Rate, b: Rate| {
         Rate::from_bytes_per_second(a.bytes_per_second().saturating_add(b.bytes_per_second()))
     };
@@ -219,7 +225,7 @@ fn sum(all: LaneTally, one: &LaneTally) -> LaneTally {
         true => (one.delivery_rate, one.send_rate, one.in_flight_bytes),
         false => (Rate::ZERO, Rate::ZERO, 0),
     };
-    LaneTally {
+    SubflowTally {
         live: all.live || one.live,
         sent_bytes: all.sent_bytes + one.sent_bytes,
         delivered_bytes: all.delivered_bytes + one.delivered_bytes,
@@ -254,21 +260,21 @@ mod tests {
         Pacing { cap_bytes: Some(100_000), ..Pacing::of(burst) }
     }
 
-    /// Lanes that can send so many kilobytes a second, led for `ms` milliseconds: what each may
+    /// Subflows that can send so many kilobytes a second, led for `ms` milliseconds: what each may
     /// send in the end, in kilobytes a second, the main connection's first.
     fn led(can: &[u64], ms: u64, tries: bool) -> Vec<u64> {
-        let (mut lead, pacing) = (Lead::default(), pacing());
-        let live = LaneTally { live: true, ..LaneTally::default() };
-        let (mut own, mut lanes) = (live, vec![live; can.len() - 1]);
+        let (mut lead, pacing) = (SubflowAllocator::default(), pacing());
+        let live = SubflowTally { live: true, ..SubflowTally::default() };
+        let (mut own, mut subflows) = (live, vec![live; can.len() - 1]);
         let mut may = vec![0; can.len()];
         for ms in 0..=ms {
             let now = Instant::EPOCH + Duration::from_millis(ms);
-            lead.hear(now, (own, &lanes), (&pacing, PACKET), tries);
+            lead.on_counts(now, (own, &subflows), (&pacing, PACKET), tries);
             let mine = lead.own(pacing).burst.interval;
             may[0] = 1_000_000 / (nanos(mine) / 1000).max(1);
-            for at in 0..lanes.len() {
+            for at in 0..subflows.len() {
                 may[at + 1] = lead.share(at, &pacing, PACKET).rate.bytes_per_second() / 1000;
-                lanes[at].sent_bytes += may[at + 1].min(can[at + 1]);
+                subflows[at].sent_bytes += may[at + 1].min(can[at + 1]);
             }
             own.sent_bytes += may[0].min(can[0]);
         }
@@ -286,7 +292,7 @@ mod tests {
         let may = led(&[9999, 50, 9999, 9999], 2000, false);
         assert!((50..=60).contains(&may[1]), "{may:?}");
         assert!(may[0] > 310 && may.iter().sum::<u64>() >= 995, "{may:?}");
-        // No lane can use more than a part: one is given what is left all the same.
+        // No subflow can use more than a part: one is given what is left all the same.
         let may = led(&[100, 100, 100], 2000, false);
         assert!(may.iter().all(|rate| *rate >= 100), "{may:?}");
         assert!(may.iter().sum::<u64>() >= 995, "{may:?}");
@@ -298,11 +304,11 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_is_gone_leaves_its_counts_and_takes_no_part() {
-        let (mut lead, pacing) = (Lead::default(), pacing());
-        let own = LaneTally { live: true, ..LaneTally::default() };
+    fn a_subflow_that_is_gone_leaves_its_counts_and_takes_no_part() {
+        let (mut lead, pacing) = (SubflowAllocator::default(), pacing());
+        let own = SubflowTally { live: true, ..SubflowTally::default() };
         let rate = Rate::from_bytes_per_second(7);
-        let gone = LaneTally {
+        let gone = SubflowTally {
             live: false,
             sent_bytes: 500,
             delivered_bytes: 400,
@@ -310,11 +316,11 @@ mod tests {
             delivery_rate: rate,
             ..own
         };
-        lead.hear(Instant::EPOCH, (own, &[gone]), (&pacing, PACKET), false);
+        lead.on_counts(Instant::EPOCH, (own, &[gone]), (&pacing, PACKET), false);
         assert_eq!(lead.own(pacing), pacing);
         assert_eq!(
             lead.share(0, &pacing, PACKET),
-            LaneShare { rate: Rate::ZERO, cap_bytes: Some(0) }
+            SubflowShare { rate: Rate::ZERO, cap_bytes: Some(0) }
         );
         let seen = Sample { sent_bytes: 10, delivery_rate: Some(rate), ..Sample::default() };
         let whole = lead.whole(seen);
