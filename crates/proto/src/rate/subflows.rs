@@ -1,7 +1,7 @@
 //! One rate decision for all subflows of a transfer (`docs/protocol §6.11`).
 //!
-//! The law is the main connection's. Its samples are of all subflows together, and what it decides is
-//! dealt out among them: as much to each, but no more than it can use. So a transfer is one flow
+//! The law is the main connection's. Its samples are of all subflows together, and what it decides
+//! is dealt out among them: as much to each, but no more than it can use. So a transfer is one flow
 //! to the path and to others on it, however many subflows carry it.
 
 use std::time::Duration;
@@ -15,8 +15,8 @@ const WHOLE: u64 = 1_000_000;
 /// What was used is looked at again after this time at least, and so many packets of each subflow.
 const WINDOW: Duration = Duration::from_millis(20);
 const WINDOW_PACKETS: u64 = 32;
-/// A subflow that used less than this of its share, in thousandths, cannot use more: it gets a little
-/// above what it did.
+/// A subflow that used less than this of its share, in thousandths, cannot use more: it gets a
+/// little above what it did.
 const USES: u64 = 850;
 const ROOM: u64 = 1150;
 /// What it gets at least, as a part of an even share.
@@ -25,8 +25,8 @@ const LEAST_PART: u64 = 8;
 /// mixed up with other subflows', all of those together get this part.
 const ASIDE: u64 = 8;
 
-/// What the sender of a subflow has counted so far. Counts never decrease; those of a subflow that is
-/// closed stay.
+/// What the sender of a subflow has counted so far. Counts never decrease; those of a subflow that
+/// is closed stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SubflowTally {
     /// Whether it carries data.
