@@ -415,6 +415,49 @@ fn a_kill_of_either_end_leaves_only_resumable_data() {
 }
 
 #[test]
+fn a_broken_copy_to_a_new_directory_is_resumed_in_it_by_the_same_command() {
+    use rustix::process::Signal;
+    for (near, [from, to], [source, target]) in [
+        (true, ["set", "host:new"], ["near", "far"]),
+        (false, ["host:set", "new"], ["far", "near"]),
+    ] {
+        let setting = Setting::new();
+        setting.put(&format!("{source}/set/a"), &noise(500_000));
+        setting.put(&format!("{source}/set/b"), &noise(4_000_000));
+        // The label of the parts is made with this user's key, which needs a place.
+        let start = |args: &[&str]| {
+            let mut command = setting.command(args);
+            command.env("XDG_CONFIG_HOME", setting.env.path("near-own"));
+            Running::new(command)
+        };
+        // A megabyte a second: the first file has its name long before the second one.
+        let running = start(&["--json", "-r", "-l", "8000", from, to]);
+        let first = setting.env.path(target).join("new/a");
+        wait_until("the first file is there", || first.exists());
+        running.signal(Signal::INT);
+        running.finish().exits(20);
+        let parts = || {
+            let tree = setting.tree(target);
+            let is_part = |name: &&str| name.starts_with(".netblt-partial");
+            names(&tree).into_iter().filter(is_part).count()
+        };
+        assert!(parts() > 0, "{near}");
+        // Another source is not what was broken off, and goes into the directory.
+        setting.put(&format!("{source}/other/x"), b"x");
+        start(&["-r", &from.replace("set", "other"), to]).finish().exits(0);
+        start(&["-r", from, to]).finish().exits(0).says("already");
+        let tree = setting.tree(target);
+        let there: Vec<_> =
+            names(&tree).into_iter().filter(|name| name.starts_with("new")).collect();
+        assert_eq!(there, ["new", "new/a", "new/b", "new/other", "new/other/x"], "{near}");
+        assert_eq!(parts(), 0, "{near}");
+        // As scp does where the directory is there.
+        start(&["-r", from, to]).finish().exits(0);
+        assert!(setting.env.path(target).join("new/set/b").exists(), "{near}");
+    }
+}
+
+#[test]
 fn without_a_way_for_udp_the_data_go_through_ssh() {
     if !able(&["unshare"], &[]) {
         return;

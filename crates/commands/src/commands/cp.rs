@@ -363,7 +363,7 @@ fn copy(args: &Args, task: Task, report: &mut Reporter) -> Result<Option<Summary
         }
         Direction::Down { sources, target } => {
             let several = sources.len() > 1 || listed.is_some();
-            let target_dir = Target::of(&target, several, wish.recursive);
+            let target_dir = Target::of(&target, several, wish.recursive, &sources);
             (LocalTask::Receive { sources, target_dir: target_dir.map_err(cannot)? }, 0)
         }
     };

@@ -239,6 +239,7 @@ impl CopyClient<'_> {
                 options.preserve = wish.preserve;
                 options.keep_times = wish.preserve;
                 options.max_files = wish.max_files();
+                options.label = target_dir.label;
                 Ok(ResolvedTask::Receive(target_dir.directory))
             }
             _ => Err(self.link.unexpected_message()),

@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use netblt::Pattern;
+use netblt::{Leftovers, Pattern};
 use netblt_proto::api::printable_bytes;
 
 use crate::cp::files_from::FilesFrom;
@@ -20,6 +20,9 @@ pub(crate) struct Target {
     pub(crate) directory: PathBuf,
     /// The name that a single source gets there, if it is not to keep its own.
     pub(crate) name: Option<OsString>,
+    /// If that is a directory: the label under which parts are kept. By it the same command finds
+    /// them again although the directory is there by then.
+    pub(crate) label: Option<[u8; 32]>,
 }
 
 /// The sources.
@@ -54,13 +57,25 @@ pub(crate) struct Items {
 
 impl Target {
     /// Understands a destination operand. `several`: more than one source goes there; `directory`:
-    /// the one source is a directory.
-    pub(crate) fn of(target: &OsStr, several: bool, directory: bool) -> Result<Self, String> {
+    /// the one source is a directory. A directory that a broken copy of the same `sources` has made
+    /// counts as not there: the copy is resumed in it, and does not go into it.
+    pub(crate) fn of(
+        target: &OsStr,
+        several: bool,
+        directory: bool,
+        sources: &[OsString],
+    ) -> Result<Self, String> {
         let path = home(target)?;
         let said = |why: &str| Err(format!("{}: {why}", path.display()));
         let ends_with_slash = target.as_bytes().ends_with(b"/");
         match fs::metadata(&path) {
-            Ok(metadata) if metadata.is_dir() => return Ok(Self { directory: path, name: None }),
+            Ok(metadata) if metadata.is_dir() => {
+                let begun = (directory && !several).then(|| Self::made_in(&path, Some(sources)));
+                let begun = begun.flatten().filter(|begun| {
+                    begun.label.is_some_and(|label| Leftovers::has_label(&begun.directory, &label))
+                });
+                return Ok(begun.unwrap_or(Self { directory: path, name: None, label: None }));
+            }
             Ok(_) if several || ends_with_slash => return said("is not a directory"),
             Ok(_) if directory => return said("is a file, and cannot become a directory"),
             Ok(_) => {}
@@ -71,14 +86,21 @@ impl Target {
             Err(_) if ends_with_slash && !directory => return said("no such directory"),
             Err(_) => {}
         }
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        let Some(made) = Self::made_in(&path, directory.then_some(sources)) else {
             return said("is no name for a file");
         };
-        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-        if !parent.is_dir() {
-            return Err(format!("{}: no such directory", parent.display()));
+        if !made.directory.is_dir() {
+            return Err(format!("{}: no such directory", made.directory.display()));
         }
-        Ok(Self { directory: parent.to_owned(), name: Some(name.to_owned()) })
+        Ok(made)
+    }
+
+    /// The destination of a copy that makes `path`, a directory if `sources` are given.
+    fn made_in(path: &Path, sources: Option<&[OsString]>) -> Option<Self> {
+        let (parent, name) = (path.parent()?, path.file_name()?);
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        let label = sources.and_then(|sources| Leftovers::label_of_copy(name, sources));
+        Some(Self { directory: parent.to_owned(), name: Some(name.to_owned()), label })
     }
 }
 
@@ -342,7 +364,7 @@ mod tests {
         let tree = tree();
         let at = |name: &str| tree.path().join(name).into_os_string();
         let target_dir = |name: &str, several, directory| {
-            Target::of(&at(name), several, directory)
+            Target::of(&at(name), several, directory, &[])
                 .map(|target_dir| (target_dir.directory, target_dir.name))
         };
         let root = tree.path().to_path_buf();

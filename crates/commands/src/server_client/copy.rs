@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -311,7 +312,7 @@ impl Download<'_> {
         let trees = self.wish.recursive;
         let cannot = |text| Failure::new(Code::File, text);
         // Before anything is asked, as far as it is known.
-        Target::of(target, sources.len() > 1, trees).map_err(cannot)?;
+        Target::of(target, sources.len() > 1, trees, &names(sources)).map_err(cannot)?;
         let (mut all, mut found) = (Totals::default(), Vec::new());
         for source in sources {
             let meeting = met.of(source, self.options, self.cancel)?;
@@ -330,7 +331,8 @@ impl Download<'_> {
             }
             found.extend(some);
         }
-        let landing = Target::of(target, found.len() > 1, trees).map_err(cannot)?;
+        let landing = Target::of(target, found.len() > 1, trees, &names(&found));
+        let landing = landing.map_err(cannot)?;
         if found.len() > 1 && self.options.trace.is_some() {
             return Err(Failure::usage(
                 "--trace and --report are of one transfer, and each source from a server is a \
@@ -400,7 +402,10 @@ impl Download<'_> {
         meeting: &ServerConnection,
         report: &mut Reporter,
     ) -> Result<Result<Summary, &'static str>, Failure> {
-        let (options, cancel, trees) = (self.options, self.cancel, self.wish.recursive);
+        let mut options = self.options.clone();
+        options.label = landing.label;
+        let options = &options;
+        let (cancel, trees) = (self.cancel, self.wish.recursive);
         let server = server(meeting, options, cancel, true);
         let failed = |error: Error, report: &Reporter| {
             named(source, report.failure(&meeting.explain(error, options, cancel)))
@@ -423,6 +428,11 @@ impl Download<'_> {
         let got = server.get(&fetch, into_directory(&landing.directory), report);
         got.map(Ok).map_err(|error| named(source, report.failure(&error)))
     }
+}
+
+/// Their paths on the server.
+fn names(sources: &[ServerPath]) -> Vec<OsString> {
+    sources.iter().map(|source| OsStr::from_bytes(&source.path).to_owned()).collect()
 }
 
 /// From one server straight to another.

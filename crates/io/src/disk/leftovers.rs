@@ -1,7 +1,10 @@
 //! The leftovers of broken transfers in a directory: to list and to remove.
 
 use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -12,6 +15,7 @@ use crate::disk::publish_all;
 use crate::disk::ranges;
 use crate::disk::resume::ResumeState;
 use crate::disk::safe_open;
+use crate::disk::seal::Key;
 use crate::disk::staging::{self, KEPT, Open, Staging};
 use crate::disk::store::{Need, Store};
 use crate::error::{Error, file_error};
@@ -52,6 +56,22 @@ impl Leftovers {
     pub fn settle(directory: &Path) -> Result<Vec<String>, Error> {
         let mut store = Store::open(directory, Overwrite::Never, Need::Nothing)?;
         Ok(publish_all::settle(&mut store))
+    }
+
+    /// The label ([`crate::Options::label`]) of a copy of these sources to a new directory of this
+    /// name. Another user cannot guess it. `None` if this user's key cannot be kept here.
+    pub fn label_of_copy(name: &OsStr, sources: &[OsString]) -> Option<[u8; 32]> {
+        Key::made().ok()?;
+        let parts = [name].into_iter().chain(sources.iter().map(OsString::as_os_str));
+        let parts: Vec<&[u8]> = parts.map(OsStr::as_bytes).collect();
+        Some(Key::there()?.label_of_copy(&parts))
+    }
+
+    /// Whether a transfer of this user with this label left something in a directory.
+    pub fn has_label(directory: &Path, label: &[u8; 32]) -> bool {
+        let kept = directory.join(staging::kept_name(Some(label)));
+        let own = rustix::process::geteuid().as_raw();
+        kept.symlink_metadata().is_ok_and(|kept| kept.is_dir() && kept.uid() == own)
     }
 
     /// Looks into a directory; `None` if nothing is left there. Changes nothing. Parts in use, or

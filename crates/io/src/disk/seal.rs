@@ -96,6 +96,16 @@ impl Key {
         self.of("netblt 9 kept journal", [root, directory])
     }
 
+    /// The label of a copy to a directory that it makes.
+    pub(crate) fn label_of_copy(&self, parts: &[&[u8]]) -> [u8; KEY_BYTES] {
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        hasher.update(b"netblt 12 label of a copy");
+        for part in parts {
+            hasher.update(&(part.len() as u64).to_be_bytes()).update(part);
+        }
+        *hasher.finalize().as_bytes()
+    }
+
     /// Numbers of inodes outlast a restart of the machine, those of devices do not.
     fn of(&self, kind: &str, directories: [&OwnedFd; 2]) -> io::Result<Seal> {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
