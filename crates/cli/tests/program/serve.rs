@@ -420,6 +420,33 @@ fn a_copy_goes_on_when_the_client_was_ended_and_began_again_at_once() {
 }
 
 #[test]
+fn a_broken_download_to_a_new_directory_is_resumed_in_it_by_the_same_command() {
+    let env = Env::new();
+    let _server = server(&env, &[]);
+    env.make_directory("root/set");
+    let first = env.make_file("root/set/a", MIB);
+    let second = env.make_file("root/set/b", 16 * MIB);
+    let key = env.path("own");
+    let start = |args: &[&str]| {
+        let mut command =
+            env.command(&[&["cp", "-r", "netblt:///set", "new"], args, &TICKET].concat());
+        command.env("XDG_CONFIG_HOME", &key);
+        Running::new(command)
+    };
+    // A dry run makes no key.
+    start(&["--dry-run"]).finish().exits(0);
+    assert!(!key.exists());
+    let client = start(&["--json", "--rate", "4MB"]);
+    testenv::wait_until("the first file is there", || env.path("new/a").exists());
+    client.signal(Signal::INT);
+    client.finish().exits(20);
+    start(&[]).finish().exits(0).says("already");
+    assert_eq!(env.names("new"), ["a", "b"]);
+    assert!(fs::read(env.path("new/a")).expect("a file") == first);
+    assert!(fs::read(env.path("new/b")).expect("a file") == second);
+}
+
+#[test]
 fn a_copy_beside_one_that_lives_ends_before_it() {
     let env = Env::new();
     let server = server(&env, &[]);

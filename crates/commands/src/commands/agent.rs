@@ -179,7 +179,9 @@ impl Agent {
             AgentTask::Receive { target, several, directory, names, preserve, max_files } => {
                 let target_dir = Target::of(target, *several, *directory, names);
                 let target_dir = target_dir.map_err(file_failure)?;
-                options.label = target_dir.label;
+                if !start.dry_run {
+                    options.label = target_dir.label();
+                }
                 options.overwrite = start.existing.overwrite();
                 (options.preserve, options.keep_times) = (*preserve, *preserve);
                 options.max_files = *max_files;

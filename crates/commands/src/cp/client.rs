@@ -239,7 +239,9 @@ impl CopyClient<'_> {
                 options.preserve = wish.preserve;
                 options.keep_times = wish.preserve;
                 options.max_files = wish.max_files();
-                options.label = target_dir.label;
+                if !wish.dry_run {
+                    options.label = target_dir.label();
+                }
                 Ok(ResolvedTask::Receive(target_dir.directory))
             }
             _ => Err(self.link.unexpected_message()),

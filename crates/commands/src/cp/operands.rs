@@ -20,9 +20,8 @@ pub(crate) struct Target {
     pub(crate) directory: PathBuf,
     /// The name that a single source gets there, if it is not to keep its own.
     pub(crate) name: Option<OsString>,
-    /// If that is a directory: the label under which parts are kept. By it the same command finds
-    /// them again although the directory is there by then.
-    pub(crate) label: Option<[u8; 32]>,
+    /// If that is a directory: the sources that it is made of.
+    made_of: Option<Vec<OsString>>,
 }
 
 /// The sources.
@@ -71,10 +70,8 @@ impl Target {
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() => {
                 let begun = (directory && !several).then(|| Self::made_in(&path, Some(sources)));
-                let begun = begun.flatten().filter(|begun| {
-                    begun.label.is_some_and(|label| Leftovers::has_label(&begun.directory, &label))
-                });
-                return Ok(begun.unwrap_or(Self { directory: path, name: None, label: None }));
+                let begun = begun.flatten().filter(Self::is_broken_off);
+                return Ok(begun.unwrap_or(Self { directory: path, name: None, made_of: None }));
             }
             Ok(_) if several || ends_with_slash => return said("is not a directory"),
             Ok(_) if directory => return said("is a file, and cannot become a directory"),
@@ -99,8 +96,19 @@ impl Target {
     fn made_in(path: &Path, sources: Option<&[OsString]>) -> Option<Self> {
         let (parent, name) = (path.parent()?, path.file_name()?);
         let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-        let label = sources.and_then(|sources| Leftovers::label_of_copy(name, sources));
-        Some(Self { directory: parent.to_owned(), name: Some(name.to_owned()), label })
+        let made_of = sources.map(<[OsString]>::to_vec);
+        Some(Self { directory: parent.to_owned(), name: Some(name.to_owned()), made_of })
+    }
+
+    fn is_broken_off(&self) -> bool {
+        let (Some(name), Some(sources)) = (&self.name, &self.made_of) else { return false };
+        Leftovers::has_parts_of_copy(&self.directory, name, sources)
+    }
+
+    /// The label under which the parts of a copy to a new directory are kept. By it the same
+    /// command finds them again although the directory is there by then.
+    pub(crate) fn label(&self) -> Option<[u8; 32]> {
+        Leftovers::label_of_copy(self.name.as_ref()?, self.made_of.as_ref()?)
     }
 }
 

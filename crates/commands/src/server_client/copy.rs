@@ -403,7 +403,7 @@ impl Download<'_> {
         report: &mut Reporter,
     ) -> Result<Result<Summary, &'static str>, Failure> {
         let mut options = self.options.clone();
-        options.label = landing.label;
+        options.label = landing.label();
         let options = &options;
         let (cancel, trees) = (self.cancel, self.wish.recursive);
         let server = server(meeting, options, cancel, true);

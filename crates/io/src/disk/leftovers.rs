@@ -50,6 +50,11 @@ pub struct Leftover {
     pub age: Duration,
 }
 
+fn copy_label(key: &Key, name: &OsStr, sources: &[OsString]) -> [u8; 32] {
+    let parts = [name].into_iter().chain(sources.iter().map(OsString::as_os_str));
+    key.label_of_copy(&parts.map(OsStr::as_bytes).collect::<Vec<_>>())
+}
+
 impl Leftovers {
     /// Completes or removes what killed transfers of all or nothing had left in a directory, as the
     /// next transfer into it does; what became of it, in words.
@@ -59,19 +64,20 @@ impl Leftovers {
     }
 
     /// The label ([`crate::Options::label`]) of a copy of these sources to a new directory of this
-    /// name. Another user cannot guess it. `None` if this user's key cannot be kept here.
+    /// name. Another user cannot guess it: it is made with this user's key, which is created if
+    /// there is none. `None` if the key cannot be kept.
     pub fn label_of_copy(name: &OsStr, sources: &[OsString]) -> Option<[u8; 32]> {
         Key::made().ok()?;
-        let parts = [name].into_iter().chain(sources.iter().map(OsString::as_os_str));
-        let parts: Vec<&[u8]> = parts.map(OsStr::as_bytes).collect();
-        Some(Key::there()?.label_of_copy(&parts))
+        Some(copy_label(&Key::there()?, name, sources))
     }
 
-    /// Whether a transfer of this user with this label left something in a directory.
-    pub fn has_label(directory: &Path, label: &[u8; 32]) -> bool {
-        let kept = directory.join(staging::kept_name(Some(label)));
+    /// Whether such a copy, broken off, has left parts in `directory`. Changes nothing.
+    pub fn has_parts_of_copy(directory: &Path, name: &OsStr, sources: &[OsString]) -> bool {
+        let Some(key) = Key::there() else { return false };
+        let kept = staging::kept_name(Some(&copy_label(&key, name, sources)));
         let own = rustix::process::geteuid().as_raw();
-        kept.symlink_metadata().is_ok_and(|kept| kept.is_dir() && kept.uid() == own)
+        let kept = directory.join(kept).symlink_metadata();
+        kept.is_ok_and(|kept| kept.is_dir() && kept.uid() == own)
     }
 
     /// Looks into a directory; `None` if nothing is left there. Changes nothing. Parts in use, or
