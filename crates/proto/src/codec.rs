@@ -59,6 +59,14 @@ pub(crate) enum OtherPacket {
     Branch(Box<Branch>),
 }
 
+/// Whether all messages of `fifo` fit into one control packet of `bytes` on `sealed`.
+pub(crate) fn fits_one_sealed_packet(fifo: &ControlFifo, bytes: usize) -> bool {
+    let mut body = Vec::new();
+    let room = bytes.saturating_sub(sealed::HEADER_BYTES + sealed::TAG_BYTES);
+    let mut writer = sealed::ControlWriter::new(&mut body, false, room);
+    fifo.messages().all(|(seq, message)| writer.push_message(seq, message))
+}
+
 /// The codec of one connection.
 #[derive(Debug)]
 pub(crate) enum Codec {

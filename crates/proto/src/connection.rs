@@ -134,7 +134,7 @@ impl Connection {
             echo: None,
             closing: Closing::No,
             subflow_wanted: false,
-            outbox: Outbox::default(),
+            outbox: Outbox::new(profile.keepalive_bytes),
             branches: None,
         }
     }

@@ -13,7 +13,7 @@ use crate::time::Instant;
 use crate::units::BufferNumber;
 use crate::units::ControlSeq;
 use crate::wire::packet::Message;
-use crate::wire::sealed;
+use crate::wire_profile::ControlPolicy;
 
 /// Most messages unacknowledged at once; past it the receiver waits before it asks for more.
 pub(crate) const MAX_UNACKNOWLEDGED: usize = MAX_OUTSTANDING as usize;
@@ -63,22 +63,21 @@ impl UnackedMessage {
 /// The FIFO of unacknowledged control messages.
 #[derive(Clone, Debug)]
 pub(crate) struct ControlFifo {
-    /// Consecutive control packets that carry a new message; `None`: all of them.
-    copies: Option<u8>,
+    policy: ControlPolicy,
     queue: VecDeque<UnackedMessage>,
     next: ControlSeq,
     acknowledged: ControlSeq,
     /// Some message has copies left, or had when the last packet left.
     has_copies: bool,
-    /// `rfc998`: the last transmission filled a packet, and this message begins the next.
+    /// Where packets carry all messages: the last one was full, and this message begins the next.
     resume_at: Option<ControlSeq>,
-    /// `sealed`: bytes of the oldest messages that a timeout repeats, and the newest message that
+    /// Bytes of the oldest HAVE messages that a timeout repeats, and the newest message that
     /// was repeated, until all up to it are acknowledged.
     repeat_bytes: usize,
     repeated: Option<ControlSeq>,
-    /// `sealed`: when the acknowledgement number last advanced.
+    /// When the acknowledgement number last advanced.
     last_advance: Option<Instant>,
-    /// `sealed`: lower bound of the acknowledgement delay of HAVE. An ACK that arrives sooner than
+    /// Lower bound of the acknowledgement delay of HAVE. An ACK that arrives sooner than
     /// a round trip after a repetition belongs to an older copy.
     have_ack_delay: Duration,
     /// Acknowledgement delay of the newest acknowledged message, from its first transmission.
@@ -93,7 +92,7 @@ struct MessageTimers {
     timeout: Duration,
     /// The timeout of HAVE messages within a transfer.
     have_timeout: Duration,
-    /// On `sealed` their timers start again when the acknowledgement number advances.
+    /// Their timers start again when the acknowledgement number advances.
     last_advance: Instant,
 }
 
@@ -109,9 +108,9 @@ impl MessageTimers {
 }
 
 impl ControlFifo {
-    pub(crate) fn new(copies: Option<u8>) -> Self {
+    pub(crate) fn new(policy: ControlPolicy) -> Self {
         Self {
-            copies,
+            policy,
             queue: VecDeque::new(),
             next: ControlSeq(1),
             acknowledged: ControlSeq(0),
@@ -155,12 +154,9 @@ impl ControlFifo {
         }
     }
 
-    /// Whether all messages fit into one control packet of `bytes` on `sealed`.
-    pub(crate) fn fits_sealed(&self, bytes: usize) -> bool {
-        let mut body = Vec::new();
-        let room = bytes.saturating_sub(sealed::HEADER_BYTES + sealed::TAG_BYTES);
-        let mut writer = sealed::ControlWriter::new(&mut body, false, room);
-        self.queue.iter().all(|queued| writer.push_message(queued.seq, &queued.message))
+    /// All messages, oldest first.
+    pub(crate) fn messages(&self) -> impl Iterator<Item = (ControlSeq, &Message)> {
+        self.queue.iter().map(|queued| (queued.seq, &queued.message))
     }
 
     /// Messages unacknowledged.
@@ -175,7 +171,7 @@ impl ControlFifo {
 
     /// Appends `message`, or merges it into one of the same kind that has not left yet.
     pub(crate) fn push(&mut self, message: Message) -> ControlSeq {
-        if self.copies.is_some() {
+        if self.policy.merges_ranges {
             for queued in self.queue.iter_mut().rev().take_while(|o| o.first_sent.is_none()) {
                 if merge(&mut queued.message, &message) {
                     return queued.seq;
@@ -186,7 +182,7 @@ impl ControlFifo {
         self.next = seq.next();
         // HAVE may be megabytes, so it leaves once, and then by its timer.
         let once = matches!(&message, Message::Have(have) if !have.last);
-        let copies_left = self.copies.filter(|_| !once).unwrap_or(1);
+        let copies_left = self.policy.copies.filter(|_| !once).unwrap_or(1);
         self.has_copies = true;
         self.queue.push_back(UnackedMessage {
             seq,
@@ -219,7 +215,7 @@ impl ControlFifo {
         if self.repeated.take_if(|repeated| seq.reaches(*repeated)).is_some() {
             self.repeat_bytes = self.repeat_bytes.saturating_mul(2);
         }
-        self.last_advance = Some(now).filter(|_| self.copies.is_some());
+        self.last_advance = Some(now);
         self.min_rtt = min_rtt.unwrap_or_default();
         self.learn(now, min_rtt);
         let mut left = AckResult::default();
@@ -229,8 +225,9 @@ impl ControlFifo {
                 break;
             }
             let Some(queued) = self.queue.pop_front() else { break };
-            // A message behind a repeated one has waited for it, so Karn's rule excludes both.
-            waited = queued.repeated || (waited && self.copies.is_some());
+            // A message behind a repeated one has waited for it, so Karn's rule excludes both,
+            // unless both leave in the same packets.
+            waited = queued.repeated || (waited && !self.policy.carries_all());
             let took = queued.first_sent.map(|sent| now.since(sent));
             self.ack_delay = took.unwrap_or(self.ack_delay);
             left.rtt = took.filter(|_| !waited);
@@ -283,9 +280,9 @@ impl ControlFifo {
         }
     }
 
-    /// The control timer expired: each message that left `timeout` ago leaves once more. On
-    /// `sealed` only the oldest HAVE messages do: repeating all of them would fill a slow reverse
-    /// path. Returns whether any did.
+    /// The control timer expired: each message that left `timeout` ago leaves once more, but of
+    /// the HAVE messages only the oldest: repeating all of them would fill a slow reverse path.
+    /// Returns whether any did.
     pub(crate) fn expire(&mut self, now: Instant, timeout: Duration) -> bool {
         let timers = self.timers(timeout);
         let over = |queued: &UnackedMessage| timers.deadline(queued).is_some_and(|at| at <= now);
@@ -295,7 +292,7 @@ impl ControlFifo {
         }
         let (mut any, mut before, top) = (false, 0, self.repeated);
         for queued in &mut self.queue {
-            let part = self.copies.is_some() && is_inner_have(&queued.message);
+            let part = is_inner_have(&queued.message);
             let turn =
                 !part || top.map_or(before < self.repeat_bytes, |top| top.reaches(queued.seq));
             before += size(&queued.message);
@@ -331,7 +328,7 @@ impl ControlFifo {
         now: Instant,
         mut take: impl FnMut(ControlSeq, &Message) -> bool,
     ) -> bool {
-        let all = self.copies.is_none();
+        let all = self.policy.carries_all();
         let from = self.resume_at.take();
         let idle = !all && !self.has_copies;
         self.has_copies = true;
@@ -382,7 +379,7 @@ fn is_inner_have(message: &Message) -> bool {
     matches!(message, Message::Have(have) if !have.last)
 }
 
-/// Approximate bytes of a message in a control packet on `sealed`.
+/// Approximate bytes of a message in a control packet.
 fn size(message: &Message) -> usize {
     match message {
         Message::Have(have) => 8 + have.bytes.len(),
@@ -421,6 +418,9 @@ fn merge(into: &mut Message, new: &Message) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SEALED: ControlPolicy = ControlPolicy { copies: Some(3), merges_ranges: true };
+    const PLAIN: ControlPolicy = ControlPolicy { copies: None, merges_ranges: false };
     use crate::wire::packet::{Go, Have};
 
     fn go(first: u64) -> Message {
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn a_message_is_in_three_packets_and_then_on_its_timer() {
-        let mut fifo = ControlFifo::new(Some(3));
+        let mut fifo = ControlFifo::new(SEALED);
         fifo.push(go(1));
         let timeout = Duration::from_millis(50);
         for n in 0..3 {
@@ -453,7 +453,7 @@ mod tests {
     /// No later message is acknowledged while one is missing, however well the rest arrives.
     #[test]
     fn a_message_repeated_twice_is_piggybacked() {
-        let mut fifo = ControlFifo::new(Some(3));
+        let mut fifo = ControlFifo::new(SEALED);
         let timeout = Duration::from_millis(50);
         (1..10).for_each(|first| _ = fifo.push(go(first * 10)));
         let said = |fifo: &mut ControlFifo, at| {
@@ -492,7 +492,7 @@ mod tests {
     /// with the first transmissions, and most messages are never repeated.
     #[test]
     fn many_messages_are_not_all_repeated_at_once() {
-        let mut fifo = ControlFifo::new(Some(3));
+        let mut fifo = ControlFifo::new(SEALED);
         let have = Message::Have(Have { bytes: vec![0; 512], last: false });
         (0..40).for_each(|_| _ = fifo.push(have.clone()));
         let timeout = Duration::from_millis(50);
@@ -529,7 +529,7 @@ mod tests {
     fn an_ack_too_soon_after_a_repetition_lengthens_the_timer() {
         let (timeout, min_rtt) = (Duration::from_millis(50), Some(Duration::from_millis(10)));
         let have = Message::Have(Have { bytes: vec![0; 512], last: false });
-        let mut fifo = ControlFifo::new(Some(3));
+        let mut fifo = ControlFifo::new(SEALED);
         (0..9).for_each(|_| _ = fifo.push(have.clone()));
         fifo.transmit(ms(0), |_, _| true);
         let mut again = |at, seq| {
@@ -560,7 +560,7 @@ mod tests {
 
     #[test]
     fn consecutive_grants_that_have_not_left_become_one() {
-        let mut fifo = ControlFifo::new(Some(3));
+        let mut fifo = ControlFifo::new(SEALED);
         assert_eq!(fifo.push(go(1)), fifo.push(go(2)));
         fifo.transmit(ms(0), |_, _| true);
         assert_eq!(fifo.push(go(3)), ControlSeq(2));
@@ -568,7 +568,7 @@ mod tests {
 
     #[test]
     fn on_rfc998_every_packet_carries_all_messages() {
-        let mut fifo = ControlFifo::new(None);
+        let mut fifo = ControlFifo::new(PLAIN);
         fifo.push(go(1));
         fifo.transmit(ms(0), |_, _| true);
         fifo.push(go(2));
@@ -583,21 +583,21 @@ mod tests {
     #[test]
     fn a_message_behind_a_repeated_one_measures_no_round_trip() {
         let timeout = Duration::from_millis(50);
-        for (copies, rtt) in [(Some(3), None), (None, Some(Duration::from_millis(10)))] {
-            let mut fifo = ControlFifo::new(copies);
+        for (policy, rtt) in [(SEALED, None), (PLAIN, Some(Duration::from_millis(10)))] {
+            let mut fifo = ControlFifo::new(policy);
             fifo.push(go(1));
             (0..3).for_each(|n| _ = fifo.transmit(ms(n), |_, _| true));
             assert!(fifo.expire(ms(60), timeout));
             fifo.push(go(9));
             fifo.transmit(ms(60), |_, _| true);
             let left = fifo.acknowledge(ms(70), ControlSeq(2), None, |_| {}).unwrap();
-            assert_eq!(left.rtt, rtt, "{copies:?}");
+            assert_eq!(left.rtt, rtt, "{policy:?}");
         }
     }
 
     #[test]
     fn acknowledgements_of_unsent_messages_are_ignored() {
-        let mut fifo = ControlFifo::new(Some(3));
+        let mut fifo = ControlFifo::new(SEALED);
         fifo.push(go(1));
         fifo.transmit(ms(0), |_, _| true);
         assert!(fifo.acknowledge(ms(1), ControlSeq(2), None, |_| {}).is_none());

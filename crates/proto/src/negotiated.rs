@@ -47,7 +47,7 @@ impl Negotiated {
     /// Bytes of an IP packet of DATA: of the largest one, or, where the pacer counts packets and
     /// not bytes, the mean over a full buffer, whose last packet may be short.
     pub(crate) fn mean_packet_bytes(&self, overhead: u32) -> u32 {
-        if !self.profile.strict_bursts {
+        if self.profile.paces_bytes {
             return self.datagram_bytes as u32 + overhead;
         }
         let packets = u64::from(self.geometry.max_packets().max(1));

@@ -12,7 +12,7 @@ use crate::api::Route;
 use crate::entropy::Entropy;
 use crate::time::{Instant, earliest};
 use crate::units::PacketNumber;
-use crate::wire::sealed::{HEADER_BYTES, TAG_BYTES, Token};
+use crate::wire::sealed::{CHALLENGE_BYTES, Token};
 
 /// Most addresses under validation at once: the peer's old and new one, and two of an attacker who
 /// copies packets.
@@ -21,8 +21,6 @@ const MAX_CANDIDATES: usize = 4;
 const MAX_CHALLENGES: u8 = 4;
 /// Time between further CHALLENGEs while no address is validated.
 const LONG_INTERVAL: Duration = Duration::from_millis(1500);
-/// Bytes of a CHALLENGE, which is also what its ANSWER has.
-const CHALLENGE_BYTES: u64 = (HEADER_BYTES + size_of::<Token>() + TAG_BYTES) as u64;
 /// Bytes of CHALLENGEs to an address, as a multiple of the bytes from there. The ANSWERs to its own
 /// CHALLENGEs make the multiple three (RFC 9000 §8.1).
 const CHALLENGE_FACTOR: u64 = 2;

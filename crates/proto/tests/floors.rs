@@ -5,20 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the ground up; a module uses only what is on lower floors.
-const FLOORS: [&[&str]; 10] = [
+const FLOORS: [&[&str]; 11] = [
     &["time", "units", "limits", "entropy", "rtt"],
     &["timers", "buffer", "crypto", "buffer_autotuning", "stats"],
     &["wire"],
-    &[
-        "content",
-        "control_fifo",
-        "api",
-        "pmtud",
-        "loss_detection",
-        "peer_gone",
-        "fec",
-        "wire_profile",
-    ],
+    &["wire_profile"],
+    &["content", "control_fifo", "api", "pmtud", "loss_detection", "peer_gone", "fec"],
     &["path_validation", "config", "amplification_limit", "codec", "negotiated"],
     &["rate", "trace"],
     &["emulated"],
@@ -96,4 +88,31 @@ fn each_floor_stands_only_on_those_below() {
     let crypto = imports(&root.join("crypto"), &["super::", "crate::crypto::"]);
     assert!(crypto["aead"].contains("epoch"), "{crypto:?}");
     assert_floors(&CRYPTO, &crypto);
+}
+
+/// The sizes of headers are known to the wires, the codec and what builds handshake packets. All
+/// else asks the wire profile, so that a size which differs between the wires cannot be taken from
+/// the wrong one.
+#[test]
+fn sizes_of_headers_stay_with_the_codec() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    // The coin test is a part of `rfc998` alone.
+    let may = ["wire", "crypto", "codec.rs", "handshake", "endpoint.rs", "limits.rs", "config.rs"];
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    let mut users = BTreeSet::new();
+    for file in files {
+        let path = file.strip_prefix(&root).expect("it is in there");
+        let text = fs::read_to_string(&file).expect("it can be read");
+        let names = ["wire::rfc998::HEADER_BYTES", "sealed::HEADER_BYTES", "TAG_BYTES"];
+        if names.iter().any(|name| text.contains(name)) {
+            let name = path.to_string_lossy();
+            let is_test = name.contains("/tests") || name.ends_with("_tests.rs");
+            let is_coin_test = name.contains("coin");
+            if !is_test && !is_coin_test && !may.iter().any(|may| path.starts_with(may)) {
+                users.insert(name.into_owned());
+            }
+        }
+    }
+    assert!(users.is_empty(), "header sizes outside the codec: {users:?}");
 }

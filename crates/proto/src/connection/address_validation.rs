@@ -9,7 +9,6 @@ use crate::api::CloseReason;
 use crate::sender::CoinEvidence;
 use crate::time::Instant;
 use crate::wire::packet::Keepalive;
-use crate::wire::rfc998::HEADER_BYTES;
 
 /// First interval at which the OPEN that returns the number is repeated.
 const ECHO_INTERVAL: Duration = Duration::from_millis(500);
@@ -92,9 +91,9 @@ impl Connection {
             (None, _) => true,
             (Some(_), Machine::Receiver(receiver)) if receiver.waits_for_ack() => false,
             (Some(limit), Machine::Sender(sender)) if sender.waits_for_room() => {
-                limit.keeps_alive(HEADER_BYTES)
+                limit.keeps_alive(self.profile.keepalive_bytes)
             }
-            (Some(limit), _) => limit.allows(HEADER_BYTES),
+            (Some(limit), _) => limit.allows(self.profile.keepalive_bytes),
         };
         if may {
             self.outbox.push(OutboxPacket::Keepalive(keepalive));

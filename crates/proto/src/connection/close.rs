@@ -31,7 +31,8 @@ impl Connection {
         }
         let (reason, outcome) = (reason.to_owned(), CloseReason::Quit);
         self.closing = Closing::QuitPending { reason, since: now, outcome };
-        if let (Machine::Sender(sender), true) = (&mut self.machine, self.profile.strict_bursts) {
+        let ends_buffer = self.profile.quits_between_buffers;
+        if let (Machine::Sender(sender), true) = (&mut self.machine, ends_buffer) {
             sender.stop_new_buffers();
         }
         self.quit_between_buffers(now);
@@ -79,7 +80,7 @@ impl Connection {
 
     /// Sends a pending QUIT as soon as no buffer is under way.
     pub(super) fn quit_between_buffers(&mut self, now: Instant) {
-        let between = !self.profile.strict_bursts
+        let between = !self.profile.quits_between_buffers
             || match &self.machine {
                 Machine::Sender(sender) => sender.is_between_buffers(),
                 Machine::Receiver(receiver) => receiver.is_between_buffers(),
@@ -105,19 +106,19 @@ impl Connection {
 
     /// QUIT leaves, or was repeated often enough.
     pub(super) fn repeat_quit(&mut self, now: Instant) {
-        let (interval, to_the_letter) = (self.quit_interval(), self.profile.strict_bursts);
+        let (interval, until_acked) = (self.quit_interval(), self.profile.quits_until_acked);
         let Closing::QuitSent { reason, left, wait, next, until, outcome } = &mut self.closing
         else {
             return;
         };
         // "Until a QUITACK has been received or its death timer expires" (RFC 998 §5.3.2).
-        let enough = if to_the_letter { *until <= now } else { *left == 0 };
+        let enough = if until_acked { *until <= now } else { *left == 0 };
         if enough {
             let outcome = outcome.clone();
             self.leave(now, outcome);
             return;
         }
-        if to_the_letter {
+        if until_acked {
             *next = (now + *wait).min(*until);
             *wait = (*wait * 3 / 2).min(LONGEST_QUIT_INTERVAL);
         } else {

@@ -9,7 +9,6 @@ use crate::codec::Codec;
 use crate::limits::MAX_REASON;
 use crate::units::PacketNumber;
 use crate::wire::packet::Keepalive;
-use crate::wire::rfc998;
 use crate::wire::sealed::{Branch, Token};
 
 /// Most packets in the outbox: the peer can provoke them, and none may be able to leave.
@@ -36,15 +35,14 @@ impl OutboxPacket {
         }
     }
 
-    /// Its most bytes on `rfc998`.
-    fn most_plain_bytes(&self) -> usize {
-        let text = match self {
+    /// Most bytes of its text on `rfc998`.
+    fn most_text_bytes(&self) -> usize {
+        match self {
             Self::Quit(reason) => reason.len().min(MAX_REASON) + 4,
             Self::Abort(what) => what.len() + 4,
             Self::Keepalive(_) | Self::QuitAck | Self::Done => 0,
             Self::Answer(..) | Self::Branch(_) => 0,
-        };
-        rfc998::HEADER_BYTES + text
+        }
     }
 
     fn put(&self, codec: &mut Codec, out: &mut Vec<u8>) -> PacketNumber {
@@ -61,24 +59,33 @@ impl OutboxPacket {
 }
 
 /// The packets that wait to leave.
-#[derive(Debug, Default)]
-pub(super) struct Outbox(VecDeque<OutboxPacket>);
+#[derive(Debug)]
+pub(super) struct Outbox {
+    packets: VecDeque<OutboxPacket>,
+    /// Bytes of a packet without text.
+    empty_bytes: usize,
+}
 
 impl Outbox {
+    pub(super) fn new(empty_bytes: usize) -> Self {
+        Self { packets: VecDeque::new(), empty_bytes }
+    }
+
     pub(super) fn push(&mut self, packet: OutboxPacket) {
-        if self.0.len() < MAX_PACKETS {
-            self.0.push_back(packet);
+        if self.packets.len() < MAX_PACKETS {
+            self.packets.push_back(packet);
         }
     }
 
     /// Drops all of them.
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.packets.clear();
     }
 
     fn ready(&self, validated: Option<Route>, limit: Option<&AmplificationLimit>) -> Option<usize> {
-        self.0.iter().position(|packet| {
-            let may = limit.is_none_or(|limit| limit.allows(packet.most_plain_bytes()));
+        self.packets.iter().position(|packet| {
+            let bytes = self.empty_bytes + packet.most_text_bytes();
+            let may = limit.is_none_or(|limit| limit.allows(bytes));
             may && packet.route().or(validated).is_some()
         })
     }
@@ -100,7 +107,7 @@ impl Outbox {
         codec: &mut Codec,
         out: &mut Vec<u8>,
     ) -> Option<(Route, PacketNumber)> {
-        let packet = self.0.remove(self.ready(validated, limit)?)?;
+        let packet = self.packets.remove(self.ready(validated, limit)?)?;
         let route = packet.route().or(validated)?;
         Some((route, packet.put(codec, out)))
     }

@@ -11,7 +11,7 @@ use super::rate_limit::PerSourceLimit;
 use super::rfc998_established::Rfc998Established;
 use super::{EarlyControl, HandledAt, Opened, negotiate, return_routability};
 use crate::api::Route;
-use crate::codec::Codec;
+use crate::codec::{Codec, fits_one_sealed_packet};
 use crate::config::{AuthorizedKeys, Config, Identity, PublicKey, Wire};
 use crate::control_fifo::ControlFifo;
 use crate::crypto::cipher::Cipher;
@@ -323,11 +323,19 @@ impl Passive {
         );
         // Messages that do not fit wait until the peer is confirmed.
         let room = OPEN_BYTES.saturating_sub(response.len());
-        let early_control = words.filter(|words| words.fits_sealed(room)).map(|mut words| {
-            let mut packet = Vec::new();
-            codec.put_control(now, &mut packet, room, (false, RateLimit::Unset), None, &mut words);
-            packet
-        });
+        let early_control =
+            words.filter(|words| fits_one_sealed_packet(words, room)).map(|mut words| {
+                let mut packet = Vec::new();
+                codec.put_control(
+                    now,
+                    &mut packet,
+                    room,
+                    (false, RateLimit::Unset),
+                    None,
+                    &mut words,
+                );
+                packet
+            });
         if self.half_open.len() >= self.room.half_open {
             self.make_room();
         }

@@ -5,7 +5,7 @@
 //! half-open connection in a flood and answered the next OPEN with a new one. Only the passive end
 //! knows which one counts, and shows it by a packet under its keys.
 
-use crate::codec::Codec;
+use crate::codec::{Codec, fits_one_sealed_packet};
 use crate::config::{Config, PublicKey, Wire};
 use crate::control_fifo::ControlFifo;
 use crate::crypto::cipher::Cipher;
@@ -208,8 +208,9 @@ impl PendingResponses {
         self.accepted.push(ephemeral);
         self.all.push(PendingResponse {
             noise: frame.noise.to_vec(),
-            words: words(&offer.parameters, offer.table_bytes)
-                .filter(|words| words.fits_sealed(bytes.len().saturating_sub(KEEPALIVE_BYTES))),
+            words: words(&offer.parameters, offer.table_bytes).filter(|words| {
+                fits_one_sealed_packet(words, bytes.len().saturating_sub(KEEPALIVE_BYTES))
+            }),
             words_due: false,
             early_control_sent: None,
             codec,

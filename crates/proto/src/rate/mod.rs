@@ -251,7 +251,7 @@ const AGGRESSIVE_WEIGHT: u32 = 4;
 
 /// The law of `policy`, for a connection with IP packets of `overhead` bytes more than datagrams.
 pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> Law {
-    let packet = match negotiated.profile.discovers_mtu {
+    let packet = match negotiated.profile.paces_bytes {
         true => negotiated.burst_bytes + overhead,
         false => negotiated.mean_packet_bytes(overhead),
     };
@@ -298,7 +298,7 @@ pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> L
 
 fn fixed(burst: Burst, negotiated: &Negotiated, packet: u32) -> Law {
     let fixed = Fixed::new(burst, packet);
-    let fixed = if negotiated.profile.discovers_mtu { fixed.of_bytes() } else { fixed };
+    let fixed = if negotiated.profile.paces_bytes { fixed.of_bytes() } else { fixed };
     let fixed = if negotiated.profile.reports { fixed.with_breaker() } else { fixed };
     Law { control: Box::new(fixed), learns: false, ways: Ways::OURS }
 }

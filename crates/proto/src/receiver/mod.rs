@@ -150,9 +150,9 @@ impl Receiver {
             next_grant: BufferNumber::FIRST,
             pending_have: VecDeque::new(),
             assemblies: BTreeMap::new(),
-            fifo: ControlFifo::new(negotiated.profile.copies),
+            fifo: ControlFifo::new(negotiated.profile.control),
             rtt: RttEstimator::new(negotiated.rtt, negotiated.longest_rtt)
-                .with_piggybacked_acks(!negotiated.profile.reports),
+                .with_piggybacked_acks(negotiated.profile.piggybacks_acks),
             measured: negotiated.opened,
             loss_detector,
             emulated: None,

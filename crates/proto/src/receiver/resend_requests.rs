@@ -18,7 +18,7 @@ const RESENDS_PER_ROUND: u32 = 16;
 impl Receiver {
     /// Packets that one RESEND can name; `u32::MAX` where it names ranges.
     fn packets_per_resend(&self) -> u32 {
-        match self.negotiated.profile.discovers_mtu {
+        match self.negotiated.profile.resends_ranges {
             true => u32::MAX,
             false => rfc998::packets_per_resend(self.message_limit()),
         }

@@ -28,7 +28,7 @@ impl Receiver {
         };
         let changes = std::mem::replace(&mut self.settings.limit, limit) != limit;
         // A new limit leaves at once.
-        self.send_now |= changes && self.negotiated.profile.reports;
+        self.send_now |= changes && !self.negotiated.profile.ok_offers;
         self.settings.paused = paused;
         self.grant(now);
     }

@@ -166,9 +166,9 @@ impl Sender {
 
     fn on_resend(&mut self, now: Instant, seq: ControlSeq, resend: &Resend) -> PacketOutcome {
         let result = self.schedule.ask(resend.buffer, &resend.missing, self.countable_progress());
-        // On `rfc998` a message has no mark of its connection. One that the path delayed may belong
-        // to an earlier connection of the same program, and have the sequence number of a true one.
-        if result.is_none() && !self.negotiated.profile.reports {
+        // One that the path delayed may belong to an earlier connection of the same program, and
+        // have the sequence number of a true one.
+        if result.is_none() && !self.negotiated.profile.marks_connection {
             let received = &self.acks.received;
             if resend.buffer < self.schedule.next_supply() && received.is_after_oks(seq) {
                 return PacketOutcome::Violation("a RESEND for a buffer after its OK");

@@ -146,7 +146,7 @@ impl Sender {
             pmtud,
             ledger: infers_feedback.then(Ledger::default),
             rtt: RttEstimator::new(negotiated.rtt, negotiated.longest_rtt)
-                .with_piggybacked_acks(!negotiated.profile.reports),
+                .with_piggybacked_acks(negotiated.profile.piggybacks_acks),
             feedback: FeedbackWatch::new(now),
             progress: ProgressEvidence::new(),
             fec_planner: FecPlanner::default(),
@@ -593,7 +593,7 @@ impl Sender {
     /// were paced, and an adaptive rate would follow that down for ever.
     fn charge(&mut self, now: Instant, bytes: usize, count: u32) {
         let mut packets = count;
-        if self.rate.charges_bytes() && !self.negotiated.profile.strict_bursts {
+        if self.rate.charges_bytes() && self.negotiated.profile.paces_bytes {
             let overhead = self.sampler.overhead();
             let whole = u64::from(self.datagram_bytes()) + overhead;
             let owed = self.uncharged + bytes as u64 + u64::from(count) * overhead;

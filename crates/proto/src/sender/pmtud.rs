@@ -8,7 +8,6 @@ use crate::time::{Instant, earliest};
 use crate::trace::TraceEvent;
 use crate::units::PacketNumber;
 use crate::wire::packet::{Go, Keepalive, Report};
-use crate::wire::sealed::KEEPALIVE_BYTES;
 
 /// Announcements of a new size without a timeout.
 const ANNOUNCEMENTS: u8 = 3;
@@ -124,7 +123,7 @@ impl Sender {
 
     /// A datagram of `bytes` was answered.
     pub(crate) fn handle_answer(&mut self, now: Instant, bytes: u16) {
-        if usize::from(bytes) <= KEEPALIVE_BYTES {
+        if usize::from(bytes) <= self.negotiated.profile.keepalive_bytes {
             return;
         }
         if let Some(pmtud) = &mut self.pmtud {
@@ -256,16 +255,17 @@ impl Sender {
         codec: &mut Codec,
         out: &mut Vec<u8>,
     ) -> Option<usize> {
+        let least = self.negotiated.profile.keepalive_bytes;
         let pmtud = self.pmtud.as_mut()?;
         let size = pmtud.search.next_probe()? as usize;
         pmtud.unanswered += 1;
-        let padding = size.saturating_sub(KEEPALIVE_BYTES);
+        let padding = size.saturating_sub(least);
         let padding = u16::try_from(padding).unwrap_or(u16::MAX);
         let before = out.len();
         let probe = Keepalive { answer_wanted: true, padding, ..Keepalive::default() };
         let number: PacketNumber = codec.put_keepalive(out, probe);
         // Padding does not count, here or at the receiver.
-        self.note_sent(now, number, 1, KEEPALIVE_BYTES as u64);
+        self.note_sent(now, number, 1, least as u64);
         Some(out.len() - before)
     }
 }

@@ -80,7 +80,7 @@ impl Sender {
             self.feedback.reported = self.feedback.reported.max(now);
             self.rate.on_pause_over(now, now.since(since));
         }
-        match self.negotiated.profile.reports {
+        match self.negotiated.profile.announces_pause {
             true => self.pause.announcement = Some((now, ANNOUNCEMENTS)),
             false => self.schedule.hold(paused),
         }
@@ -88,7 +88,7 @@ impl Sender {
 
     /// Whether the pause also stops buffers that have begun.
     pub(super) fn is_fully_paused(&self) -> bool {
-        self.pause.is_on() && self.negotiated.profile.reports
+        self.pause.is_on() && self.negotiated.profile.announces_pause
     }
 
     /// When a pause or its end is to be announced.

@@ -10,7 +10,7 @@ impl Sender {
     pub(super) fn pacing_rate(&self) -> Rate {
         let burst = self.pacing().burst;
         let overhead = u32::try_from(self.sampler.overhead()).unwrap_or(u32::MAX);
-        let packet = u64::from(match self.negotiated.profile.discovers_mtu {
+        let packet = u64::from(match self.negotiated.profile.paces_bytes {
             true => self.datagram_bytes() + overhead,
             false => self.negotiated.mean_packet_bytes(overhead),
         });

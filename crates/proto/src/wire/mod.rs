@@ -21,3 +21,11 @@ pub fn data_overhead(wire: Wire) -> u32 {
         Wire::Sealed => (sealed::DATA_HEADER_BYTES + crate::crypto::TAG_BYTES) as u32,
     }
 }
+
+/// Bytes of a KEEPALIVE without padding, the smallest packet (`docs/protocol §3.3`; RFC 998 §8).
+pub(crate) fn keepalive_bytes(wire: Wire) -> usize {
+    match wire {
+        Wire::Rfc998 => rfc998::HEADER_BYTES,
+        Wire::Sealed => sealed::KEEPALIVE_BYTES,
+    }
+}

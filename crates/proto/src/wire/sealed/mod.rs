@@ -52,6 +52,9 @@ pub const DATA_HEADER_BYTES: usize = 32;
 /// Bytes of a KEEPALIVE without padding (`docs/protocol §3.3`).
 pub const KEEPALIVE_BYTES: usize = HEADER_BYTES + 4 + TAG_BYTES;
 
+/// Bytes of a CHALLENGE, which is also what its ANSWER has.
+pub const CHALLENGE_BYTES: u64 = (HEADER_BYTES + size_of::<Token>() + TAG_BYTES) as u64;
+
 /// Bytes of every whole OPEN, so that nothing it draws is larger (`docs/protocol §3.2`).
 pub const OPEN_BYTES: usize = 1200;
 
