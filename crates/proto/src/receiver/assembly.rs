@@ -35,9 +35,6 @@ pub(crate) struct Assembly {
     held: Option<Box<StoredSymbols>>,
     /// A packet of it came, of any generation.
     any_arrived: bool,
-    /// The number of requests up to the unknown end for packets that had been sent, and the sum of
-    /// their first indexes.
-    open_requests: (u64, u64),
 }
 
 /// Repair packets of an incomplete buffer, too few to restore it.
@@ -88,7 +85,6 @@ impl Assembly {
             top: 0,
             held: None,
             any_arrived: false,
-            open_requests: (0, 0),
         }
     }
 
@@ -305,17 +301,9 @@ impl Assembly {
         self.any_arrived = true;
     }
 
-    /// All packets from `start` on were requested, up to the unknown end.
-    pub(super) fn on_open_request(&mut self, start: u32) {
-        self.open_requests.0 += 1;
-        self.open_requests.1 += u64::from(start);
-    }
-
-    /// Packets of such requests, now that the end is known.
-    pub(super) fn asked_to_its_end(&self) -> u64 {
-        let (asks, starts) = self.open_requests;
-        let packets = u64::from(self.total.unwrap_or(self.received));
-        (asks * packets).saturating_sub(starts)
+    /// Its packets: all of them, or, while that number is unknown, those that are here.
+    pub(crate) fn packets(&self) -> u32 {
+        self.total.unwrap_or(self.received)
     }
 
     /// Whether its sender has it, since a packet of any generation came.

@@ -7,12 +7,11 @@ use super::Receiver;
 use super::assembly::Placement;
 use crate::api::{Event, RecvMeta};
 use crate::codec::Codec;
-use crate::emulated;
 use crate::loss_detection::Arrival;
 use crate::negotiated::PacketOutcome;
 use crate::time::Instant;
 use crate::trace::Stage;
-use crate::units::{BufferNumber, PacketIndex};
+use crate::units::BufferNumber;
 use crate::wire::packet::{Accepted, DataHeader, Message};
 
 impl Receiver {
@@ -40,8 +39,9 @@ impl Receiver {
             return PacketOutcome::Dropped;
         }
         self.on_authentic(now, header.number, raw.len(), raw.len(), meta);
-        if self.emulated.is_none() {
-            self.follow(now, header.law);
+        if !self.requests.knows_protocol() {
+            let (outstanding, ack) = (self.assemblies.keys().copied(), self.fifo.acknowledged());
+            self.requests.follow(now, header.law, outstanding, ack);
         }
         self.on_ack(now, header.ack);
         match (range, fault) {
@@ -55,22 +55,10 @@ impl Receiver {
                 if let Some(assembly) = self.assemblies.get_mut(&header.buffer) {
                     assembly.on_void();
                 }
-                self.loss_detector.on_duplicate(now);
+                self.requests.on_duplicate(now);
             }
         }
         PacketOutcome::Authentic
-    }
-
-    /// The sender emulates another protocol, whose loss detection replaces ours: ours depends on an
-    /// order of sending that it may not keep (`docs/protocol §6.8`).
-    fn follow(&mut self, now: Instant, law: u8) {
-        self.emulated = Some(law);
-        let packets = self.negotiated.geometry.max_packets();
-        let Some(mut recovery) = emulated::recovery(law, packets) else { return };
-        for number in self.assemblies.keys() {
-            recovery.on_granted(now, *number, self.fifo.acknowledged());
-        }
-        self.loss_detector = recovery;
     }
 
     /// The range of the data of `header` in its buffer; or none, for a duplicate, or with the
@@ -102,24 +90,20 @@ impl Receiver {
             self.note_buffer(now, number, Stage::Begun);
         }
         self.stats.data_packets_received += 1;
-        self.requested_before = self.requested_packets;
-        self.settings.peer_pauses = false;
         self.stats.first_data_at.get_or_insert(now);
         self.stats.image_bytes += len as u64;
-        if (number, header.index.0 + 1) > self.highest_position {
-            self.highest_position = (number, header.index.0 + 1);
-            self.first_pass.advance(now, self.sender_burst.interval, &mut self.stats);
-        }
-        self.first_pass.moved(len);
         let timing = self.timing();
         let arrival = Arrival {
             number: header.number,
             buffer: number,
-            index: PacketIndex(header.index.0),
+            index: header.index,
             last_of_buffer: header.last_of_buffer,
             ack: header.ack,
         };
-        self.loss_detector.on_arrival(now, &arrival, &timing);
+        if self.requests.on_arrival(now, &arrival, &timing) {
+            self.first_pass.advance(now, timing.burst.interval, &mut self.stats);
+        }
+        self.first_pass.moved(len);
         if header.last_buffer {
             self.learn_last(now, number);
         }
@@ -131,8 +115,7 @@ impl Receiver {
 
     pub(super) fn on_full(&mut self, now: Instant, number: BufferNumber) {
         let Some(assembly) = self.assemblies.remove(&number) else { return };
-        self.loss_detector.on_complete(number);
-        self.passed_packets += assembly.asked_to_its_end();
+        self.requests.on_complete(number, assembly.packets());
         self.stats.buffers_done += 1;
         let offer = self.offer_to_make();
         self.fifo.push(Message::Ok(Accepted {

@@ -81,7 +81,7 @@ impl Receiver {
         self.stats.packets_repaired += u64::from(packets);
         self.stats.image_bytes += bytes as u64;
         self.first_pass.moved(bytes);
-        self.requested_before = self.requested_packets;
+        self.requests.on_restored();
         let packets = u64::from(packets);
         self.trace.note(now, || TraceEvent::Repair { number: number.0, packets });
         true

@@ -59,14 +59,12 @@ impl Receiver {
         let number = PacketNumber(header.number.0.checked_add(1)?);
         let assembly = self.assemblies.get(&header.buffer)?;
         let place = assembly.place(header.generation, index, len, false)?;
-        let first_pass = self.highest_position == (header.buffer, index.0)
-            && !self.first_pass.begins(now, self.sender_burst.interval)
-            && self.loss_detector.expects(header.buffer, index.0)
+        let first_pass = self.requests.expects(header.buffer, index.0)
+            && !self.first_pass.begins(now, self.requests.announced_burst().interval)
             && matches!(place, Placement::Missing(_))
             && !assembly.has_ended()
             && assembly.held_bytes() == 0;
-        let quiet = !self.trace.is_on() && self.requested_before == self.requested_packets;
-        if !first_pass || !quiet {
+        if !first_pass || self.trace.is_on() {
             return None;
         }
         let header = DataHeader { number, index, last_of_buffer: false, ..*header };
@@ -96,9 +94,8 @@ impl Receiver {
         self.count(now, number, raw.len(), raw.len(), meta);
         self.stats.data_packets_received += 1;
         self.stats.image_bytes += len as u64;
-        self.highest_position = (buffer, index.0 + 1);
         self.first_pass.moved(len);
-        self.loss_detector.on_expected(now, buffer);
+        self.requests.on_expected(now, buffer, index.0);
         self.advance();
         Some(number)
     }

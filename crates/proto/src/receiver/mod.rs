@@ -26,7 +26,7 @@ use assembly::Assembly;
 pub use feedback::Feedback;
 use header_prediction::HeaderPrediction;
 use pmtud::ReceiverPmtud;
-use resend_requests::NOT_RANGES;
+use resend_requests::ResendRequests;
 use runtime_control::ReceiverSettings;
 use states::PhaseStep;
 pub(crate) use states::ReceiverPhase;
@@ -38,9 +38,7 @@ use crate::buffer::Buffer;
 use crate::codec::Codec;
 use crate::control_fifo::ControlFifo;
 use crate::limits::{MAX_HAVE, MAX_HAVE_IN_ALL, MAX_HAVE_UNHEARD};
-use crate::loss_detection::{
-    self, LossDetection, LossDetector, MissingRanges, ResendRequest, TimingInfo,
-};
+use crate::loss_detection::{self, LossDetection, LossDetector, MissingRanges, TimingInfo};
 use crate::negotiated::{Negotiated, PacketOutcome};
 use crate::rtt::{RttEstimator, without};
 use crate::stats::{Stats, SteadyState};
@@ -48,7 +46,7 @@ use crate::time::{Instant, earliest};
 use crate::timers::{ReceiverTimer, Timer, first};
 use crate::trace::{Recorder, Stage, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
-use crate::wire::packet::{Burst, End, Go, Have, IndexRange, Message, NullAck, Verdict};
+use crate::wire::packet::{End, Go, Have, IndexRange, Message, NullAck, Verdict};
 
 /// Room that the FIFO must have before the loss detector is polled.
 const REQUEST_ROOM: usize = 1100;
@@ -60,8 +58,8 @@ const SPACING: (u32, Duration, Duration) =
 /// loses 30 % in each direction carries a fifth less: two messages in three are repeated there, and
 /// none of them can be measured.
 const MEASURED_LATELY: u32 = 32;
-/// Where more than this part of the data is lost, a repeated message was lost too.
-const MUCH_LOST_PART: u64 = 4;
+/// Bytes of a control packet that are not the ranges of a RESEND, a REPORT among them.
+const NOT_RANGES: usize = 128;
 
 /// The spacing of control packets as a part of their queueing delay on the reverse path: where the
 /// queue is their own, it stabilises at this many of them.
@@ -81,16 +79,13 @@ pub(crate) struct Receiver {
     rtt: RttEstimator,
     /// When the round trip was last measured.
     measured: Instant,
-    loss_detector: Box<dyn LossDetector>,
-    /// The code of the protocol that the sender emulates, from its first data; 0: none.
-    emulated: Option<u8>,
+    requests: ResendRequests,
     feedback: Feedback,
     pmtud: ReceiverPmtud,
     /// Time for which this host was suspended while the current packet waited.
     host_stall: Duration,
     /// Least spacing of control packets, because of the queue on the reverse path.
     reverse_spacing: Duration,
-    sender_burst: Burst,
     /// The number of the last buffer of the transfer, once known.
     last: Option<BufferNumber>,
     end: Option<End>,
@@ -102,17 +97,7 @@ pub(crate) struct Receiver {
     last_control: Option<Instant>,
     /// When the control timer last backed off.
     backed_off: Option<Instant>,
-    highest_position: (BufferNumber, u32),
-    /// The sender has sent all of the buffers up to this one.
-    sent_through: BufferNumber,
     scratch: Vec<u8>,
-    requests: Vec<ResendRequest>,
-    /// Packets requested so far, and those of them that were sent before, since a later packet has
-    /// arrived.
-    requested_packets: u64,
-    passed_packets: u64,
-    /// The first of these at the last new packet.
-    requested_before: u64,
     pub(crate) events: VecDeque<Event>,
     first_pass: SteadyState,
     pub(crate) stats: Stats,
@@ -143,7 +128,9 @@ impl MissingRanges for Assemblies<'_> {
 }
 
 impl Receiver {
-    pub(crate) fn new(negotiated: Negotiated, loss_detector: Box<dyn LossDetector>) -> Self {
+    pub(crate) fn new(negotiated: Negotiated, detector: Box<dyn LossDetector>) -> Self {
+        let message_limit = pmtud::message_limit(&negotiated);
+        let range_bytes = message_limit.saturating_sub(NOT_RANGES);
         Self {
             negotiated,
             free_buffers: Vec::new(),
@@ -154,8 +141,7 @@ impl Receiver {
             rtt: RttEstimator::new(negotiated.rtt, negotiated.longest_rtt)
                 .with_piggybacked_acks(negotiated.profile.piggybacks_acks),
             measured: negotiated.opened,
-            loss_detector,
-            emulated: None,
+            requests: ResendRequests::new(&negotiated, detector, message_limit, range_bytes),
             feedback: Feedback::default(),
             host_stall: Duration::ZERO,
             reverse_spacing: Duration::ZERO,
@@ -163,7 +149,6 @@ impl Receiver {
                 negotiated.geometry.packet_bytes,
                 negotiated.profile.data_overhead,
             ),
-            sender_burst: negotiated.burst,
             last: None,
             end: None,
             phase: ReceiverPhase::Receiving,
@@ -171,13 +156,7 @@ impl Receiver {
             send_now: false,
             last_control: None,
             backed_off: None,
-            highest_position: (BufferNumber(0), 0),
-            sent_through: BufferNumber(0),
             scratch: vec![0; negotiated.geometry.packet_bytes as usize],
-            requests: Vec::new(),
-            requested_packets: 0,
-            requested_before: 0,
-            passed_packets: 0,
             events: VecDeque::new(),
             first_pass: SteadyState::default(),
             stats: Stats::default(),
@@ -283,7 +262,7 @@ impl Receiver {
 
     /// Whether the highest buffer with an arrival has its last packet.
     pub(crate) fn is_between_buffers(&self) -> bool {
-        self.assemblies.get(&self.highest_position.0).is_none_or(Assembly::has_ended)
+        self.assemblies.get(&self.requests.highest_buffer()).is_none_or(Assembly::has_ended)
     }
 
     /// Whether the peer acknowledged every message.
@@ -326,7 +305,7 @@ impl Receiver {
             self.next_grant = number.next();
             self.assemblies.insert(number, Assembly::new(buffer, self.geometry(), 0));
             let seq = self.fifo.push(self.go(number, 1));
-            self.loss_detector.on_granted(now, number, seq);
+            self.requests.on_granted(now, number, seq);
             self.note_request(number, seq);
             self.note_buffer(now, number, Stage::Granted);
         }
@@ -347,7 +326,7 @@ impl Receiver {
         self.last = Some(last);
         let beyond = self.assemblies.split_off(&last.next());
         for (number, assembly) in beyond {
-            self.loss_detector.on_complete(number);
+            self.requests.on_returned(number);
             self.note_buffer(now, number, Stage::Released);
             self.events.push_back(Event::Returned(assembly.into_buffer()));
         }
@@ -365,16 +344,14 @@ impl Receiver {
 
     /// A NULL-ACK.
     pub(crate) fn handle_null_ack(&mut self, now: Instant, null_ack: &NullAck) -> PacketOutcome {
-        self.sender_burst = null_ack.burst;
-        self.settings.peer_pauses = null_ack.paused;
+        self.requests.on_announced(null_ack);
         self.stats.limit = null_ack.limit;
         self.on_ack(now, null_ack.ack);
         self.on_size(now, null_ack);
         self.on_reverse_queue(null_ack);
         let through = null_ack.sent_through.filter(|_| self.knows_renewals(null_ack.ack));
         if let Some(through) = through {
-            self.sent_through = through.max(self.sent_through);
-            self.loss_detector.on_drained(now, null_ack.ack, through);
+            self.requests.on_drained(now, null_ack.ack, through);
         }
         let Some(end) = null_ack.end else { return PacketOutcome::Authentic };
         self.send_now = true;
@@ -433,13 +410,13 @@ impl Receiver {
                 self.rtt.sample(without(sample, self.host_stall));
                 self.measured = now;
             }
-            None if now < lately || self.loses_much() || self.keeps_to_rate() => {
+            None if now < lately || self.requests.loses_much(&self.stats) || self.is_fixed() => {
                 self.rtt.reset_back_off();
             }
             None => {}
         }
         let timing = self.timing();
-        self.loss_detector.on_acknowledged(now, ack, &timing);
+        self.requests.on_acknowledged(now, ack, &timing);
         self.grant(now);
         let all_acked = match self.negotiated.profile.verdict {
             true => left.done,
@@ -470,17 +447,26 @@ impl Receiver {
     }
 
     fn timing(&self) -> TimingInfo {
-        TimingInfo {
-            rtt: self.rtt.bound(),
-            timeout: (!self.has_reverse_queue()).then(|| self.rtt.timeout()),
-            burst: self.sender_burst,
-            varies: self.sender_burst != self.negotiated.burst,
-            packets_per_buffer: self.negotiated.geometry.max_packets(),
-            packets_per_round: self.packets_per_round(),
-        }
+        self.requests.timing(&self.rtt, self.has_reverse_queue())
     }
 
     // ---- time and output
+
+    /// Puts the loss detector's requests into the FIFO.
+    fn request_missing(&mut self, now: Instant) {
+        let timing = self.timing();
+        for resend in self.requests.expire(now, &Assemblies(&self.assemblies), &timing) {
+            let number = resend.buffer;
+            let seq = self.fifo.push(Message::Resend(resend.clone()));
+            let outstanding = self.assemblies.contains_key(&number);
+            self.note_request(number, seq);
+            let packets = self.requests.on_requested(now, &resend, seq, outstanding);
+            self.trace.note(now, || TraceEvent::Resend { number: number.0, packets });
+        }
+        if self.requests.take_timeout() {
+            self.trace.note(now, || TraceEvent::Timer { timer: ReceiverTimer::Data.into() });
+        }
+    }
 
     /// Handles the timers that have expired.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -497,10 +483,9 @@ impl Receiver {
         match timer {
             ReceiverTimer::Control => self.fifo.deadline(self.rtt.timeout()),
             ReceiverTimer::Data => {
-                // Not while the sender pauses, or while nothing may leave.
+                // Not while nothing may leave.
                 let room = self.fifo.has_room(REQUEST_ROOM) && self.allowed_bytes() > 0;
-                let asks = !self.settings.peer_pauses && room;
-                self.loss_detector.next_poll().filter(|_| asks)
+                self.requests.deadline(room)
             }
             ReceiverTimer::ControlPacket => self.next_control(),
         }
@@ -620,7 +605,7 @@ impl Receiver {
         stats.rtt = self.rtt.smoothed();
         stats.min_rtt = self.rtt.smallest();
         stats.outstanding = self.assemblies.len() as u32;
-        stats.data_packets_lost = self.lost();
+        self.requests.fill_stats(stats);
         stats.agreed = self.negotiated.burst_limit();
         stats.socket_bytes = self.negotiated.socket_bytes;
         stats.held_to_socket = self.most_outstanding() < self.negotiated.max_outstanding;
@@ -628,32 +613,8 @@ impl Receiver {
     }
 
     /// Whether the sender keeps to the negotiated burst values, on a wire without REPORTs.
-    fn keeps_to_rate(&self) -> bool {
-        !self.negotiated.profile.reports && self.sender_burst == self.negotiated.burst
-    }
-
-    fn loses_much(&self) -> bool {
-        let lost = self.lost();
-        lost * MUCH_LOST_PART > lost + self.stats.data_packets_received
-    }
-
-    fn lost(&self) -> u64 {
-        // A packet restored by repair packets counts as lost too. A packet that came twice was late
-        // the first time, unless it was requested without proof that it had been sent.
-        let lost = self.passed_packets + self.stats.packets_repaired;
-        let unproven = self.requested_packets.saturating_sub(self.passed_packets);
-        lost.saturating_sub(self.stats.data_packets_duplicate.saturating_sub(unproven))
-    }
-
-    /// The packet of `buffer` up to which everything must have been sent: the sender reported so,
-    /// or it keeps one order and a later packet has arrived (`docs/protocol §6.4`).
-    fn passed_in(&self, buffer: BufferNumber) -> u32 {
-        match self.highest_position {
-            _ if buffer <= self.sent_through => u32::MAX,
-            (highest_position, top) if highest_position == buffer => top,
-            (highest_position, _) if highest_position > buffer => u32::MAX,
-            _ => 0,
-        }
+    fn is_fixed(&self) -> bool {
+        !self.negotiated.profile.reports && self.requests.keeps_to_rate()
     }
 
     /// Its phase, for tables.

@@ -5,6 +5,7 @@ use super::Receiver;
 use super::assembly::Assembly;
 use crate::buffer::Geometry;
 use crate::limits::MIN_SEALED_PACKET_BYTES;
+use crate::negotiated::Negotiated;
 use crate::pmtud::first_size;
 use crate::time::Instant;
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
@@ -38,6 +39,14 @@ impl ReceiverPmtud {
     }
 }
 
+/// Most bytes of a message, which cannot be cut later and must fit whatever the path becomes.
+pub(super) fn message_limit(negotiated: &Negotiated) -> usize {
+    match negotiated.profile.discovers_mtu {
+        true => negotiated.datagram_bytes.min(SAFE_CONTROL_BYTES),
+        false => negotiated.control_bytes,
+    }
+}
+
 impl Receiver {
     /// The geometry of new grants.
     pub(super) fn geometry(&self) -> Geometry {
@@ -62,12 +71,9 @@ impl Receiver {
         most.max(SAFE_CONTROL_BYTES.min(agreed))
     }
 
-    /// The same for a message, which cannot be cut later and must fit whatever the path becomes.
+    /// The same for a message.
     pub(super) fn message_limit(&self) -> usize {
-        match self.negotiated.profile.discovers_mtu {
-            true => self.negotiated.datagram_bytes.min(SAFE_CONTROL_BYTES),
-            false => self.negotiated.control_bytes,
-        }
+        message_limit(&self.negotiated)
     }
 
     /// The control timer expired: the reverse path's MTU may have become smaller too.
@@ -127,8 +133,8 @@ impl Receiver {
                 packet_bytes: geometry.packet_bytes,
                 generation: assembly.generation(),
             }));
-            self.loss_detector.on_renewed(number);
-            self.loss_detector.on_granted(now, number, seq);
+            self.requests.on_renewed(number);
+            self.requests.on_granted(now, number, seq);
             self.note_request(number, seq);
             self.pmtud.renewed = Some(seq);
         }

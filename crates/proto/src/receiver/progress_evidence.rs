@@ -24,23 +24,21 @@ impl Receiver {
     /// them was requested, since the sender has them; and of unacknowledged messages. A sender
     /// without any data so far may be waiting for its client.
     pub(crate) fn underway(&self) -> [Option<ProgressCounter>; 2] {
-        let asked = self.requested_packets > self.requested_before && !self.settings.peer_pauses;
-        let begun = asked && self.assemblies.values().any(Assembly::is_supplied);
-        let missing = ProgressCounter {
-            signs: self.stats.data_packets_received,
-            tries: self.requested_packets,
-        };
+        let supplied = || self.assemblies.values().any(Assembly::is_supplied);
+        let requested = self.requests.unanswered().filter(|_| supplied());
+        let signs = self.stats.data_packets_received;
+        let missing = requested.map(|tries| ProgressCounter { signs, tries });
         // New data are progress too, whatever is not acknowledged.
         let signs = u64::from(self.fifo.acknowledged().0) + self.stats.data_packets_received;
         let control = ProgressCounter { signs, tries: self.stats.control_packets };
-        [begun.then_some(missing), (!self.fifo.is_empty()).then_some(control)]
+        [missing, (!self.fifo.is_empty()).then_some(control)]
     }
 
     /// The time scale of progress. Repeated messages measure no round trip (Karn's rule), so half a
     /// minute of queue on the forward path may never be measured; the acknowledgement delay shows
     /// it.
     pub(crate) fn pace_of_progress(&self) -> ProgressTimescale {
-        let (round_trip, interval) = (self.rtt.assumed(), self.sender_burst.interval);
+        let (round_trip, interval) = (self.rtt.assumed(), self.requests.announced_burst().interval);
         ProgressTimescale { round_trip, answer: self.fifo.ack_delay(), interval }
     }
 }
@@ -63,7 +61,7 @@ mod tests {
         let smaller = NullAck {
             number: PacketNumber(9),
             ack,
-            burst: bench.receiver.sender_burst,
+            burst: bench.receiver.requests.announced_burst(),
             sent_through: None,
             end: None,
             packet_bytes: 150,
@@ -95,6 +93,6 @@ mod tests {
             bench.receiver.on_ack(now, ControlSeq(1));
             assert_eq!(bench.receiver.underway()[0], None);
         }
-        assert!(bench.receiver.requested_packets > 0);
+        assert!(bench.receiver.requests.unanswered().is_some());
     }
 }

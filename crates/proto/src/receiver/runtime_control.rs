@@ -1,20 +1,17 @@
-//! Settings that the client changes while it receives, and the sender's pause (`docs/protocol
-//! §6.9`).
+//! Settings that the client changes while it receives (`docs/protocol §6.9`).
 
 use super::Receiver;
 use crate::time::Instant;
 use crate::units::Rate;
 use crate::wire::packet::{Burst, RateLimit};
 
-/// The settings of both ends.
+/// The settings of this end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReceiverSettings {
     /// The rate limit for the sender.
     limit: RateLimit,
     /// The client pauses: nothing is granted.
     paused: bool,
-    /// The sender's client pauses.
-    pub(super) peer_pauses: bool,
 }
 
 impl Receiver {

@@ -23,7 +23,7 @@ impl Receiver {
                 held: self.held,
                 received: self.stats.data_packets_received,
                 duplicate: self.stats.data_packets_duplicate,
-                lost: self.lost(),
+                lost: self.requests.lost(&self.stats),
                 delivered: self.stats.image_bytes,
                 unacknowledged: self.fifo.len() as u32,
             };
