@@ -98,8 +98,8 @@ impl Sender {
 
     /// When an emulated protocol with such a rule declares all outstanding data lost.
     pub(super) fn all_lost_at(&self) -> Option<Instant> {
-        let after = self.schedule.ways().all_lost_after?;
-        let waits = self.schedule.has_supplied() && !self.schedule.may_be_due();
+        let after = self.scheduler.ways().all_lost_after?;
+        let waits = self.scheduler.has_supplied() && !self.scheduler.may_be_due();
         let since = self.feedback.reported.max(self.sampler.last_sent()?);
         (waits && !self.is_fully_paused()).then(|| since + after.max(self.rtt.assumed() * 2))
     }

@@ -2,13 +2,13 @@
 //! order they come, and one that no correct receiver sends closes the connection.
 
 use super::Sender;
+use super::scheduler::ResendResult;
 use crate::api::Event;
 use crate::buffer::Geometry;
 use crate::limits::MIN_SEALED_PACKET_BYTES;
 use crate::negotiated::PacketOutcome;
 use crate::rate::window::Gate;
 use crate::rate::{Sample, is_long};
-use crate::sender::schedule::ResendResult;
 use crate::time::Instant;
 use crate::trace::{Stage, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq};
@@ -26,8 +26,8 @@ impl Sender {
             self.end_of_transfer.confirm();
         }
         self.announced.open();
-        if self.is_unvalidated() {
-            self.check_coins(&messages);
+        if let Some(coins) = &mut self.coins {
+            coins.check(self.acks.received.high(), &messages);
         }
         for (seq, message) in messages {
             // Even an old message is answered: its acknowledgement may have been lost.
@@ -107,7 +107,7 @@ impl Sender {
         // A buffer that was not supplied was not sent, so it is outstanding at the receiver,
         // granted or not.
         let most = u64::from(self.negotiated.max_outstanding) * 2;
-        if u64::from(go.count) > most || end > self.schedule.next_supply().0.saturating_add(most) {
+        if u64::from(go.count) > most || end > self.scheduler.next_supply().0.saturating_add(most) {
             return PacketOutcome::Violation("a GO for more buffers than were agreed");
         }
         let agreed = self.negotiated.geometry.packet_bytes;
@@ -117,8 +117,8 @@ impl Sender {
         }
         let geometry = Geometry { packet_bytes, ..self.negotiated.geometry };
         self.on_granted_size(now, &go);
-        self.schedule.grant(&go, geometry);
-        while let Some(number) = self.schedule.next_wanted() {
+        self.scheduler.grant(&go, geometry);
+        while let Some(number) = self.scheduler.next_wanted() {
             self.note_buffer(now, number, Stage::Granted);
             self.events.push_back(Event::Wanted(number));
         }
@@ -130,7 +130,10 @@ impl Sender {
         let Some(end) = ok.first.0.checked_add(u64::from(ok.count)) else {
             return PacketOutcome::Violation("an OK past the last number");
         };
-        let Some(accepted) = self.schedule.accept(ok.first..BufferNumber(end)) else {
+        let range = ok.first..BufferNumber(end);
+        let skipped = self.coins.as_ref().is_some_and(|coins| coins.has_skipped(range.clone()));
+        let accepted = if skipped { None } else { self.scheduler.accept(range) };
+        let Some(accepted) = accepted else {
             return PacketOutcome::Violation("an OK for a buffer that was never sent");
         };
         if !accepted.is_empty() {
@@ -138,7 +141,9 @@ impl Sender {
             self.progress.on_accepted();
         }
         for (number, outgoing) in accepted {
-            self.coin_evidence.note(Some(outgoing.coin_sent()));
+            if let Some(coins) = &mut self.coins {
+                coins.on_accepted(number);
+            }
             if let Some(ledger) = &mut self.ledger {
                 ledger.on_ok(now, number, self.rtt.smallest());
             }
@@ -155,7 +160,7 @@ impl Sender {
         self.check_all_accepted();
         let until = now + self.dally();
         if !self.negotiated.profile.verdict
-            && self.schedule.is_accepted()
+            && self.scheduler.is_accepted()
             && self.phase.settle(until)
         {
             self.events.push_back(Event::Finished(None));
@@ -165,21 +170,24 @@ impl Sender {
     }
 
     fn on_resend(&mut self, now: Instant, seq: ControlSeq, resend: &Resend) -> PacketOutcome {
-        let result = self.schedule.ask(resend.buffer, &resend.missing, self.countable_progress());
+        let result = self.scheduler.ask(resend.buffer, &resend.missing, self.countable_progress());
         // One that the path delayed may belong to an earlier connection of the same program, and
         // have the sequence number of a true one.
         if result.is_none() && !self.negotiated.profile.marks_connection {
             let received = &self.acks.received;
-            if resend.buffer < self.schedule.next_supply() && received.is_after_oks(seq) {
+            if resend.buffer < self.scheduler.next_supply() && received.is_after_oks(seq) {
                 return PacketOutcome::Violation("a RESEND for a buffer after its OK");
             }
-            if self.schedule.may_be_granted(resend.buffer) && received.high().reaches(seq) {
+            if self.scheduler.may_be_granted(resend.buffer) && received.high().reaches(seq) {
                 return PacketOutcome::Violation("a RESEND for a buffer without GO");
             }
         }
         let Some(ResendResult { packets, due, evidence }) = result else {
             return PacketOutcome::Authentic;
         };
+        let coins = self.coins.as_ref();
+        let never = coins.map_or(0, |coins| coins.never_sent(resend.buffer, &resend.missing));
+        let packets = packets.saturating_sub(never);
         let number = resend.buffer.0;
         self.trace.note(now, || TraceEvent::Resend { number, packets });
         self.progress.on_resend(evidence);
@@ -195,13 +203,13 @@ impl Sender {
     }
 
     fn on_done(&mut self, now: Instant, verdict: Verdict) -> PacketOutcome {
-        if verdict.verified && !self.schedule.is_accepted() {
+        if verdict.verified && !self.scheduler.is_accepted() {
             // It may have overtaken the last OKs. Data that were never sent cannot have been
             // verified.
-            if !self.schedule.is_sent() {
+            if !self.scheduler.is_sent() {
                 return PacketOutcome::Violation("DONE before everything was sent");
             }
-            for outgoing in self.schedule.buffers() {
+            for outgoing in self.scheduler.buffers() {
                 self.stats.buffers_done += 1;
                 self.stats.image_bytes += outgoing.len() as u64;
             }

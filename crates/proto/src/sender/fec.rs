@@ -2,17 +2,13 @@
 //! §6.10`).
 //!
 //! They are sent in the sender's one order, behind the last packet of their buffer, and count as
-//! data for pacing and caps. Nothing is coded before it leaves, and no buffer but the one at hand.
+//! data for pacing and caps.
 
-use std::collections::VecDeque;
-use std::ops::Range;
 use std::time::Duration;
 
-use super::outgoing_buffer::DataPacket;
-use super::packet::{OutgoingPacket, PacketBody};
-use super::schedule::Schedule;
+use super::scheduler::{DataPacket, UNCONFIRMED_TRIPS};
 use super::{Sender, SenderPhase};
-use crate::fec::{FecBlock, FecPolicy};
+use crate::fec::FecPolicy;
 use crate::time::{Instant, nanos};
 use crate::trace::TraceEvent;
 use crate::units::BufferNumber;
@@ -23,9 +19,6 @@ const ASSUMED_PACKETS: u64 = 100;
 const LEAST_LOSS: f64 = 0.0005;
 /// Above this loss share more packets would make things worse.
 const MOST_LOSS: f64 = 0.25;
-/// Round trips after its sending within which a packet cannot have been requested again: one for
-/// the answer, and half of one for the reordering window and the interval of control packets.
-const UNCONFIRMED_TRIPS: (u32, u32) = (3, 2);
 /// Nanoseconds of coding per byte of a buffer on a slow machine: for each repair packet, and at
 /// most for transforms (`docs/decisions/repair.md`).
 const PRODUCT_NS: f64 = 0.25;
@@ -36,150 +29,6 @@ const CODING_PART: f64 = 4.0;
 const LEAST_RTT: Duration = Duration::from_millis(5);
 /// A queue of more than this part of the round trip is not made longer.
 const QUEUE_PART: u32 = 4;
-
-/// Packets of a buffer that may be lost without the sender knowing.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct UnconfirmedPackets {
-    /// When its first packet left, and the last of its first pass.
-    pass: Option<(Instant, Instant)>,
-    /// Packets sent again since repair packets left last.
-    copies: u32,
-    /// How many repair packets were made, and when.
-    repairs: u32,
-    repaired: Option<Instant>,
-}
-
-impl UnconfirmedPackets {
-    /// A packet of the buffer left.
-    fn on_left(&mut self, now: Instant, piece: &DataPacket) {
-        self.copies = self.copies.saturating_add(u32::from(piece.resend));
-        if !piece.resend || piece.last_of_buffer {
-            let (first, _) = self.pass.unwrap_or((now, now));
-            self.pass = Some((first, now));
-        }
-    }
-
-    /// How many of its `packets` left too lately to have been requested again.
-    fn packets(&mut self, now: Instant, rtt: Option<Duration>, packets: u32) -> u32 {
-        let copies = std::mem::take(&mut self.copies);
-        if let Some(repaired) = self.repaired {
-            // Requests from before the repair packets arrived are covered by them.
-            let knew = rtt.is_some_and(|rtt| repaired + rtt <= now);
-            return if knew { copies } else { 0 };
-        }
-        let (Some(rtt), Some((first, last))) = (rtt, self.pass) else { return packets };
-        let since = now.before(rtt * UNCONFIRMED_TRIPS.0 / UNCONFIRMED_TRIPS.1);
-        let (all, late) = (nanos(last.since(first)), nanos(last.since(since.max(first))));
-        let fresh = match all {
-            _ if last < since => 0,
-            0 => packets,
-            all => (u128::from(packets) * u128::from(late)).div_ceil(all.into()) as u32,
-        };
-        fresh.min(packets).saturating_add(copies)
-    }
-}
-
-/// Repair packets to send, and the symbols of the current buffer.
-#[derive(Debug, Default)]
-pub(super) struct FecQueue {
-    due: VecDeque<FecJob>,
-    coded: Vec<u8>,
-}
-
-#[derive(Clone, Debug)]
-struct FecJob {
-    buffer: BufferNumber,
-    generation: u8,
-    block: FecBlock,
-    /// Indexes still to send; their symbols are coded, if any are.
-    indexes: Range<u32>,
-}
-
-impl Schedule {
-    /// A packet left. Returns whether it ended its buffer's first pass.
-    pub(super) fn note_left(
-        &mut self,
-        now: Instant,
-        number: BufferNumber,
-        piece: &DataPacket,
-    ) -> bool {
-        let Some(outgoing) = self.outgoing.get_mut(&number) else { return false };
-        outgoing.unconfirmed.on_left(now, piece);
-        piece.last_of_buffer && outgoing.is_sent() && outgoing.unconfirmed.repairs == 0
-    }
-
-    /// Queues the next `count` repair packets of a buffer, as far as it has them. Returns how many.
-    fn repair(&mut self, now: Instant, number: BufferNumber, count: u32) -> u32 {
-        let Some(outgoing) = self.outgoing.get_mut(&number) else { return 0 };
-        let image = u32::try_from(outgoing.len()).unwrap_or(u32::MAX);
-        let Some(block) = FecBlock::new(outgoing.geometry, image) else { return 0 };
-        let from = outgoing.unconfirmed.repairs.min(block.width());
-        let indexes = from..from.saturating_add(count).min(block.width());
-        let made = indexes.len() as u32;
-        outgoing.unconfirmed.repairs = indexes.end;
-        outgoing.unconfirmed.repaired = Some(now);
-        if made > 0 {
-            let generation = outgoing.generation;
-            self.repairs.due.push_back(FecJob { buffer: number, generation, block, indexes });
-        }
-        made
-    }
-
-    /// Whether repair packets are queued. Those of buffers that are accepted, or granted again, are
-    /// dropped.
-    pub(super) fn has_repairs(&mut self) -> bool {
-        while let Some(due) = self.repairs.due.front() {
-            let outgoing = self.outgoing.get(&due.buffer);
-            let valid = outgoing.is_some_and(|o| o.generation == due.generation);
-            if valid && !due.indexes.is_empty() {
-                return true;
-            }
-            self.repairs.coded.clear();
-            self.repairs.due.pop_front();
-        }
-        false
-    }
-
-    /// The same, without dropping obsolete ones.
-    pub(super) fn may_have_repairs(&self) -> bool {
-        !self.repairs.due.is_empty()
-    }
-
-    /// Drops all repair packets: they would be too long.
-    pub(super) fn forget_repairs(&mut self) {
-        self.repairs = FecQueue::default();
-    }
-
-    /// Whether a repair packet goes before anything of buffer `next`.
-    pub(super) fn repairs_before(&mut self, next: Option<BufferNumber>) -> bool {
-        self.may_have_repairs()
-            && self.has_repairs()
-            && self.repairs.due.front().is_some_and(|due| next.is_none_or(|n| n > due.buffer))
-    }
-
-    /// Takes the repair packet that leaves next.
-    pub(super) fn next_repair(
-        &mut self,
-        mut fits: impl FnMut(u32) -> bool,
-    ) -> Option<OutgoingPacket<'_>> {
-        let due = self.repairs.due.front_mut()?;
-        let outgoing = self.outgoing.get(&due.buffer)?;
-        if !fits(outgoing.geometry.packet_bytes) {
-            return None;
-        }
-        let len = due.block.symbol_bytes();
-        if self.repairs.coded.is_empty() {
-            self.repairs.coded = due.block.encode(outgoing.image(), due.indexes.clone())?;
-        }
-        let index = due.indexes.next()?;
-        let left = (due.indexes.len() + 1) * len;
-        let at = self.repairs.coded.len().checked_sub(left)?;
-        let data = self.repairs.coded.get(at..at + len)?;
-        let what = PacketBody::Repair { index, image_bytes: due.block.image_bytes() };
-        let (number, generation) = (due.buffer, due.generation);
-        Some(OutgoingPacket { number, generation, what, data, ends: false })
-    }
-}
 
 /// Decides when to plan repair packets, and the loss to expect.
 #[derive(Clone, Copy, Debug, Default)]
@@ -230,11 +79,11 @@ impl Sender {
             return;
         }
         self.fec_planner.on_change();
-        if !self.schedule.note_left(now, number, piece) {
+        if !self.scheduler.note_left(now, number, piece) {
             return;
         }
         let packets = match self.negotiated.repair {
-            FecPolicy::Share(share) => share.of(self.schedule.packets_of(number)),
+            FecPolicy::Share(share) => share.of(self.scheduler.packets_of(number)),
             _ => self.repairs_ahead(now, number),
         };
         if packets > 0 {
@@ -247,9 +96,9 @@ impl Sender {
     /// and decoding would delay the end. On a path without loss so far, the end shows better
     /// whether any are needed.
     fn repairs_ahead(&mut self, now: Instant, number: BufferNumber) -> u32 {
-        let left = self.schedule.left().filter(|(buffers, _)| *buffers > 0);
+        let left = self.scheduler.left().filter(|(buffers, _)| *buffers > 0);
         let (Some((buffers, rest)), Some(rtt)) = (left, self.rtt.smoothed()) else { return 0 };
-        let packets = self.schedule.packets_of(number);
+        let packets = self.scheduler.packets_of(number);
         let loss = self.fec_planner.loss();
         let all = (buffers + 1).saturating_mul(enough(f64::from(packets) * loss));
         let lossy = self.fec_planner.lost > 0 && self.may_repair();
@@ -258,17 +107,14 @@ impl Sender {
         if !soon || !self.is_worth(loss, rest + u64::from(packets), all) {
             return 0;
         }
-        let most = self.most_coded();
-        let outgoing = self.schedule.outgoing.get_mut(&number);
-        let fits = outgoing.filter(|outgoing| outgoing.geometry.packet_bytes <= most);
-        match fits.map_or(0, |outgoing| outgoing.unconfirmed.packets(now, Some(rtt), packets)) {
+        match self.scheduler.unconfirmed(now, number, Some(rtt), self.most_coded()) {
             0 => 0,
             fresh => enough(f64::from(fresh) * loss),
         }
     }
 
     fn make_repairs(&mut self, now: Instant, number: BufferNumber, count: u32) {
-        let packets = u64::from(self.schedule.repair(now, number, count));
+        let packets = u64::from(self.scheduler.repair(now, number, count));
         let number = number.0;
         self.trace.note(now, || TraceEvent::Repair { number, packets });
     }
@@ -280,7 +126,7 @@ impl Sender {
             return;
         }
         let changed = std::mem::take(&mut self.fec_planner.changed) && self.may_repair();
-        if !changed || !self.schedule.is_sent() || self.schedule.due().is_some() {
+        if !changed || !self.scheduler.is_sent() || self.scheduler.due().is_some() {
             return;
         }
         let loss = self.fec_planner.loss();
@@ -288,12 +134,9 @@ impl Sender {
         let most = self.most_coded();
         let mut unconfirmed = 0;
         let mut wanted = Vec::new();
-        for (number, outgoing) in self.schedule.tail() {
-            let packets = outgoing.unconfirmed.packets(now, rtt, outgoing.packets());
-            if packets > 0 && outgoing.geometry.packet_bytes <= most {
-                unconfirmed += u64::from(packets);
-                wanted.push((number, enough(f64::from(packets) * loss)));
-            }
+        for (number, packets) in self.scheduler.all_unconfirmed(now, rtt, most) {
+            unconfirmed += u64::from(packets);
+            wanted.push((number, enough(f64::from(packets) * loss)));
         }
         let repairs: u32 = wanted.iter().map(|(_, count)| *count).sum();
         if self.is_worth(loss, unconfirmed, repairs) {
@@ -352,34 +195,6 @@ mod tests {
         assert!(repairing.loss() < LEAST_LOSS, "it is sound");
         repairing.on_report(70, 6930);
         assert!((0.0123..0.0125).contains(&repairing.loss()), "1 % and its doubt");
-    }
-
-    #[test]
-    fn unconfirmed_packets_are_those_that_left_lately() {
-        let ms = |n: u64| Instant::from_nanos(n * 1_000_000);
-        let rtt = Some(Duration::from_millis(100));
-        let pass = |first, last| UnconfirmedPackets {
-            pass: Some((ms(first), ms(last))),
-            ..UnconfirmedPackets::default()
-        };
-        for (first, last, packets) in
-            [(0, 849, 0), (800, 900, 50), (860, 1000, 100), (700, 1000, 50)]
-        {
-            assert_eq!(pass(first, last).packets(ms(1000), rtt, 100), packets, "{first}");
-        }
-        assert_eq!(pass(0, 1).packets(ms(1000), None, 100), 100, "no round trip is known");
-        let mut asked = UnconfirmedPackets { copies: 3, ..pass(0, 849) };
-        assert_eq!(asked.packets(ms(1000), rtt, 100), 3, "the copies");
-        assert_eq!(asked.packets(ms(1000), rtt, 100), 0, "once");
-        for (at, packets) in [(1099, 0), (1100, 3)] {
-            let mut again =
-                UnconfirmedPackets { copies: 3, repaired: Some(ms(1000)), ..pass(0, 849) };
-            assert_eq!(
-                again.packets(ms(at), rtt, 100),
-                packets,
-                "the request came after the repair"
-            );
-        }
     }
 
     #[test]

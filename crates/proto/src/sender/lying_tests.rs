@@ -97,7 +97,7 @@ impl Lab {
 
     /// Accepts all sent buffers, and grants as many again.
     fn grant(&mut self) {
-        let done = self.sender.schedule.buffers().take_while(|buffer| buffer.is_sent()).count();
+        let done = self.sender.scheduler.buffers().take_while(|buffer| buffer.is_sent()).count();
         if done > 0 {
             let first = BufferNumber(self.accepted + 1);
             let (count, control_timer) = (done as u32, Duration::from_millis(50));

@@ -7,21 +7,17 @@
 
 mod blocked;
 mod circuit_breaker;
-mod coin_test;
 mod control;
 mod control_window;
 mod fec;
 #[cfg(test)]
 mod lying_tests;
 mod null_ack;
-mod outgoing_buffer;
-mod packet;
 mod pmtud;
 mod progress_evidence;
-mod resend_rounds;
 mod reverse_path_queue;
 mod runtime_control;
-mod schedule;
+mod scheduler;
 mod skipped_numbers;
 mod states;
 mod subflows;
@@ -34,15 +30,14 @@ use std::time::Duration;
 
 use blocked::{Blocked, add_wait};
 use circuit_breaker::FeedbackWatch;
-pub(crate) use coin_test::CoinEvidence;
 use fec::FecPlanner;
 use null_ack::{AckState, AnnouncedBurst, EndOfTransfer};
-use packet::{OutgoingPacket, PacketBody};
 use pmtud::SenderPmtud;
 use progress_evidence::ProgressEvidence;
 use reverse_path_queue::ReversePathQueue;
 use runtime_control::Pause;
-use schedule::Schedule;
+pub(crate) use scheduler::CoinEvidence;
+use scheduler::{CoinTest, OutgoingPacket, PacketBody, Scheduler};
 use skipped_numbers::SkippedNumbers;
 use states::SenderPhase;
 use subflows::{RecentRates, SubflowRole};
@@ -69,7 +64,9 @@ use crate::wire_profile::LONG_DALLY;
 #[derive(Debug)]
 pub(crate) struct Sender {
     negotiated: Negotiated,
-    schedule: Schedule,
+    scheduler: Scheduler,
+    /// The coin test, while the receiver's address is not validated.
+    coins: Option<CoinTest>,
     acks: AckState,
     announced: AnnouncedBurst,
     /// The strictest of the negotiated burst values and the receiver's offers.
@@ -101,8 +98,6 @@ pub(crate) struct Sender {
     recent_rates: RecentRates,
     /// The latest delivery rate.
     delivery_rate: Option<Rate>,
-    /// Coins that the receiver guessed right or wrong.
-    coin_evidence: CoinEvidence,
     phase: SenderPhase,
     blocked: Option<(Blocked, Instant)>,
     pub(crate) events: VecDeque<Event>,
@@ -130,7 +125,8 @@ impl Sender {
         let announced = if infers_feedback { negotiated.burst } else { rate.pacing().burst };
         Self {
             negotiated,
-            schedule: Schedule::new(ways),
+            scheduler: Scheduler::new(ways),
+            coins: None,
             acks: AckState::default(),
             offers: negotiated.burst,
             limit: (PacketNumber(0), RateLimit::Unset),
@@ -155,7 +151,6 @@ impl Sender {
             subflows: SubflowRole::default(),
             recent_rates: RecentRates::default(),
             delivery_rate: None,
-            coin_evidence: CoinEvidence::default(),
             phase: SenderPhase::Sending,
             blocked: None,
             events: VecDeque::new(),
@@ -181,7 +176,7 @@ impl Sender {
         last: bool,
     ) {
         debug_assert!(buffer.filled().len() <= self.negotiated.geometry.buffer_bytes as usize);
-        if let Err(buffer) = self.schedule.supply(number, buffer, last) {
+        if let Err(buffer) = self.scheduler.supply(number, buffer, last) {
             self.events.push_back(Event::Released(number, buffer));
             return;
         }
@@ -208,9 +203,9 @@ impl Sender {
     }
 
     fn learn_last(&mut self, last: BufferNumber) {
-        self.schedule.learn_last(last);
+        self.scheduler.learn_last(last);
         if last == BufferNumber(1)
-            && let Some(bytes) = self.schedule.supplied_bytes(last)
+            && let Some(bytes) = self.scheduler.supplied_bytes(last)
         {
             self.rate.on_whole(bytes);
         }
@@ -220,12 +215,12 @@ impl Sender {
 
     /// The client quits: no further buffer begins.
     pub(crate) fn stop_new_buffers(&mut self) {
-        self.schedule.stop_new_buffers();
+        self.scheduler.stop_new_buffers();
     }
 
     /// Whether no buffer is in its first pass.
     pub(crate) fn is_between_buffers(&self) -> bool {
-        !self.schedule.is_amid_buffer() || self.schedule.waits_for_room()
+        !self.scheduler.is_amid_buffer() || self.next_waits()
     }
 
     /// Whether everything is acknowledged.
@@ -240,12 +235,57 @@ impl Sender {
 
     /// Hands every buffer back.
     pub(crate) fn release_all(&mut self, now: Instant) {
-        for (number, outgoing) in self.schedule.take_all() {
+        for (number, outgoing) in self.scheduler.take_all() {
             if let Some(buffer) = outgoing.into_buffer() {
                 self.note_buffer(now, number, Stage::Released);
                 self.events.push_back(Event::Released(number, buffer));
             }
         }
+    }
+
+    // ---- address validation by coins (docs/protocol §2.3)
+
+    /// Starts the coin test with `seed`; or ends it (`None`), and queues the packets that it
+    /// skipped.
+    pub(crate) fn test_by_coins(&mut self, seed: Option<u64>) {
+        let headers = u64::from(self.negotiated.profile.data_overhead) + self.sampler.overhead();
+        let test = seed.map(|seed| CoinTest::new(seed, headers));
+        if let Some(over) = std::mem::replace(&mut self.coins, test) {
+            for (number, skipped) in over.into_skipped() {
+                self.scheduler.ask(number, &skipped, None);
+            }
+        }
+    }
+
+    /// Sets the bytes of IP packets that may leave while the receiver's address is not validated.
+    pub(crate) fn set_allowance(&mut self, bytes: u64) {
+        self.coins.iter_mut().for_each(|coins| coins.set_room(bytes));
+    }
+
+    /// Whether data or an acknowledgement wait for room within the amplification limit.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.next_waits() || (self.acks.owed.is_some() && !self.may_acknowledge())
+    }
+
+    /// The evidence since the last call.
+    pub(crate) fn take_coin_evidence(&mut self) -> CoinEvidence {
+        self.coins.as_mut().map(CoinTest::take_evidence).unwrap_or_default()
+    }
+
+    /// Whether the next packet that is due has no room within the amplification limit.
+    fn next_waits(&self) -> bool {
+        self.coins.as_ref().is_some_and(|coins| coins.holds(self.scheduler.next_bytes()))
+    }
+
+    /// Whether a NULL-ACK may leave.
+    fn may_acknowledge(&self) -> bool {
+        self.coins.as_ref().is_none_or(CoinTest::may_acknowledge)
+    }
+
+    /// Whether a packet of data leaves on request.
+    fn has_some(&mut self) -> bool {
+        let held = self.next_waits();
+        self.scheduler.has_some(held)
     }
 
     // ---- from the network
@@ -282,7 +322,7 @@ impl Sender {
     }
 
     fn check_all_accepted(&mut self) {
-        if self.schedule.is_accepted() {
+        if self.scheduler.is_accepted() {
             self.acks.drained = None;
         }
     }
@@ -393,7 +433,7 @@ impl Sender {
             SenderTimer::Rate => self.rate.on_timeout(now),
             SenderTimer::AllLost => {
                 self.feedback.reported = now;
-                self.schedule.resend_all();
+                self.scheduler.resend_all();
             }
             SenderTimer::Feedback => {
                 self.feedback.silence_reported = Some(now);
@@ -411,8 +451,8 @@ impl Sender {
 
     /// Whether data may be sent as soon as the pacer lets them.
     fn may_have_data(&self) -> bool {
-        let waits = self.waits_for_size() || self.schedule.waits_for_room();
-        self.schedule.may_be_due() && !waits && !self.is_fully_paused()
+        let waits = self.waits_for_size() || self.next_waits();
+        self.scheduler.may_be_due() && !waits && !self.is_fully_paused()
     }
 
     /// Appends one batch of equal datagrams (the last may be shorter) to `out`. Returns the length
@@ -427,7 +467,7 @@ impl Sender {
             return None;
         }
         self.plan_repairs(now);
-        if !self.schedule.has_some() {
+        if !self.has_some() {
             self.announce_drained(now);
         }
         if self.is_due(SenderTimer::NullAck, now) {
@@ -498,11 +538,11 @@ impl Sender {
 
     /// The cause that blocks, other than the rate law, if any.
     fn lacks(&mut self) -> Option<Blocked> {
-        let some = self.schedule.has_some();
+        let some = self.has_some();
         if self.is_fully_paused() || self.pause.is_on() && !some {
             return Some(Blocked::Paused);
         }
-        if !some && self.schedule.waits_for_source() {
+        if !some && self.scheduler.waits_for_source() {
             return Some(Blocked::Source);
         }
         (!some || self.waits_for_size()).then_some(Blocked::Permission)
@@ -511,7 +551,7 @@ impl Sender {
     /// The rate law's pacing; with the announced burst values where those are binding.
     fn pacing(&self) -> Pacing {
         let pacing = self.asked();
-        match self.strict_bursts || self.is_unvalidated() {
+        match self.strict_bursts || self.coins.is_some() {
             true => Pacing { burst: self.announced.burst(), ..pacing },
             false => pacing,
         }
@@ -548,12 +588,12 @@ impl Sender {
         let mut count = 0;
         let largest = self.datagram_bytes() as usize;
         // Packets that coins skip say nothing of the path.
-        let learns = !self.is_unvalidated();
-        let law = self.schedule.ways().law;
+        let learns = self.coins.is_none();
+        let law = self.scheduler.ways().law;
         while count < allowed {
             let (at, mut whole) = (out.len(), 0);
             // A batch has packets of one size; only its last may be shorter.
-            let leaving = self.schedule.next(|packet_bytes| {
+            let leaving = self.scheduler.next(self.coins.as_mut(), |packet_bytes| {
                 whole = (packet_bytes + self.negotiated.profile.data_overhead) as usize;
                 let same_size = segment.is_none_or(|segment| segment == whole);
                 let room = MAX_DATAGRAM_BYTES as usize - (at - start);
@@ -653,7 +693,7 @@ impl Sender {
         }
         stats.rtt = self.rtt.smoothed();
         stats.min_rtt = self.rtt.smallest();
-        stats.outstanding = self.schedule.outstanding();
+        stats.outstanding = self.scheduler.outstanding();
         stats.agreed = self.negotiated.burst_limit();
         stats.pacing_rate = self.pacing_rate();
         stats.rate_reduced = self.rate.is_reduced();

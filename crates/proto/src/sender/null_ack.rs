@@ -142,8 +142,8 @@ impl EndOfTransfer {
 impl Sender {
     /// Nothing is left to send: announces that to the receiver (§6.4).
     pub(super) fn announce_drained(&mut self, now: Instant) {
-        let supplied = self.schedule.next_supply() > BufferNumber::FIRST;
-        let sent = supplied && self.schedule.outstanding() > 0;
+        let supplied = self.scheduler.next_supply() > BufferNumber::FIRST;
+        let sent = supplied && self.scheduler.outstanding() > 0;
         if self.acks.drained.is_none() && sent && self.phase == SenderPhase::Sending {
             self.acks.drained =
                 self.negotiated.profile.drained_repeats.map(|repeats| (now, repeats + 1));
@@ -178,7 +178,7 @@ impl Sender {
         if !self.may_acknowledge() {
             return None;
         }
-        let data_soon = self.schedule.may_be_due() && !self.is_fully_paused();
+        let data_soon = self.scheduler.may_be_due() && !self.is_fully_paused();
         let pacing = self.pacing();
         let wait = if data_soon {
             ACK_DELAY.max(pacing.burst.interval.min(ACK_DELAY * 8))
@@ -187,7 +187,7 @@ impl Sender {
         };
         let changed = self.burst_due(now);
         // The repetitions of an unvalidated receiver make room for data, which acknowledge too.
-        let owed = self.acks.owed.filter(|_| !(data_soon && self.is_unvalidated()));
+        let owed = self.acks.owed.filter(|_| !(data_soon && self.coins.is_some()));
         earliest([
             owed.map(|at| at + wait),
             self.acks.drained.filter(|(_, left)| *left > 0).map(|(at, _)| at),
@@ -203,7 +203,7 @@ impl Sender {
     fn burst_due(&self, now: Instant) -> Option<Instant> {
         let burst = self.asked().burst;
         let rtt = self.rtt.smoothed();
-        if self.is_unvalidated() {
+        if self.coins.is_some() {
             return None;
         }
         if self.strict_bursts {
@@ -225,18 +225,18 @@ impl Sender {
         let start = out.len();
         // Before the receiver's first control packet, and while its address is not validated, the
         // negotiated values hold.
-        let agreed = self.is_unvalidated() || self.strict_bursts && !self.announced.open;
+        let agreed = self.coins.is_some() || self.strict_bursts && !self.announced.open;
         let burst = if agreed { self.announced.burst } else { self.asked().burst };
-        let idle = !self.schedule.has_retransmits()
-            && self.schedule.due().is_none()
-            && !self.schedule.has_repairs();
-        let next_supply = self.schedule.next_supply();
+        let idle = !self.scheduler.has_retransmits()
+            && self.scheduler.due().is_none()
+            && !self.scheduler.has_repairs();
+        let next_supply = self.scheduler.next_supply();
         let end = self.end_of_transfer.end.filter(|_| !self.end_of_transfer.acknowledged);
         let null_ack = NullAck {
             number: PacketNumber(0),
             ack: self.acks.received.high(),
             burst,
-            sent_through: (idle && next_supply.0 > 1).then(|| self.schedule.sent_through()),
+            sent_through: (idle && next_supply.0 > 1).then(|| self.scheduler.sent_through()),
             end,
             packet_bytes: self.announced_packet_bytes(),
             limit: self.stats.limit,

@@ -75,8 +75,8 @@ impl Sender {
     pub(super) fn waits_for_size(&self) -> bool {
         let most = self.datagram_bytes();
         let overhead = self.negotiated.profile.data_overhead;
-        let front = self.pmtud.as_ref().and_then(|_| self.schedule.front());
-        front.is_some_and(|outgoing| outgoing.geometry.packet_bytes + overhead > most)
+        let front = self.pmtud.as_ref().and_then(|_| self.scheduler.front());
+        front.is_some_and(|outgoing| outgoing.packet_bytes() + overhead > most)
     }
 
     /// The size to announce: data bytes in a packet, 0 for none.
@@ -104,7 +104,7 @@ impl Sender {
         }
         if size < pmtud.known {
             pmtud.exempt = Some(SizeLossExemption::All);
-            self.schedule.forget_repairs();
+            self.scheduler.forget_repairs();
         }
         let before = std::mem::replace(&mut pmtud.known, size);
         if before != size {

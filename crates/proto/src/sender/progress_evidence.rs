@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::resend_rounds::ResendEvidence;
+use super::scheduler::ResendEvidence;
 use super::{Sender, SenderPhase};
 use crate::negotiated::{ProgressCounter, ProgressTimescale};
 use crate::time::Instant;
@@ -72,7 +72,7 @@ impl Sender {
 
     /// The signs so far, where a RESEND can be one.
     pub(super) fn countable_progress(&self) -> Option<u64> {
-        let counts = !self.negotiated.profile.reports && !self.is_unvalidated();
+        let counts = !self.negotiated.profile.reports && self.coins.is_none();
         counts.then_some(self.progress.count)
     }
 
@@ -82,7 +82,7 @@ impl Sender {
     pub(crate) fn underway(&self) -> Option<ProgressCounter> {
         let may_stall =
             self.negotiated.profile.reports || self.progress.futile == Some(self.progress.count);
-        let supplied = self.schedule.has_supplied() && may_stall;
+        let supplied = self.scheduler.has_supplied() && may_stall;
         let goes_on = self.phase == SenderPhase::Sending && !self.pause.is_on();
         let some = goes_on && (supplied || self.end_of_transfer.due.is_some());
         let tries = self.stats.data_packets_sent;

@@ -82,7 +82,7 @@ impl Sender {
         }
         match self.negotiated.profile.announces_pause {
             true => self.pause.announcement = Some((now, ANNOUNCEMENTS)),
-            false => self.schedule.hold(paused),
+            false => self.scheduler.hold(paused),
         }
     }
 

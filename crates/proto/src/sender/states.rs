@@ -1,7 +1,7 @@
-//! The states of a sender and of its buffers, and their transitions (`docs/protocol §10.1`).
+//! The states of a sender, and their transitions (`docs/protocol §10.1`).
 
 #[cfg(test)]
-use super::outgoing_buffer::OutgoingBuffer;
+use super::scheduler::{OutgoingBuffer, SendingState};
 use crate::time::Instant;
 #[cfg(test)]
 use crate::units::BufferNumber;
@@ -44,48 +44,13 @@ impl SenderPhase {
     }
 }
 
-/// The states of a sending buffer, from its GO until its OK.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SendingState {
-    /// The client must fill it.
-    Granted,
-    /// Its first pass is under way.
-    Sending,
-    /// Its first pass is over; RESENDs are answered.
-    Sent,
-}
-
-/// The events of a [`SendingState`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SendingStep {
-    /// The client filled it.
-    Supplied,
-    /// The last packet of the first pass left.
-    PassOver,
-    /// GO again, with another packet size: restarts the first pass.
-    Renewed,
-}
-
-impl SendingState {
-    /// The state after `step`.
-    #[must_use]
-    pub(crate) fn after(self, step: SendingStep) -> Self {
-        match (self, step) {
-            (Self::Granted, SendingStep::Supplied) => Self::Sending,
-            (Self::Sending, SendingStep::PassOver) => Self::Sent,
-            (Self::Sent, SendingStep::Renewed) => Self::Sending,
-            (state, _) => state,
-        }
-    }
-}
-
 /// For tables.
 #[cfg(test)]
 impl super::Sender {
     /// The state of `buffer`, for tables.
     pub(crate) fn buffer_state(&self, buffer: BufferNumber) -> &'static str {
-        match self.schedule.buffer(buffer).map(OutgoingBuffer::state) {
-            None if buffer < self.schedule.next_supply() => "ACCEPTED",
+        match self.scheduler.buffer(buffer).map(OutgoingBuffer::state) {
+            None if buffer < self.scheduler.next_supply() => "ACCEPTED",
             None => "None",
             Some(SendingState::Granted) => "GRANTED",
             Some(SendingState::Sending) => "SENDING",
@@ -118,19 +83,6 @@ mod tests {
             assert_eq!(after(&|p| assert_eq!(p.settle(ms(9)), phase == Sending)), settled);
             assert_eq!(after(&|p| p.prolong(ms(9))), prolonged);
             assert_eq!(after(&|p| assert_eq!(p.close(), phase != Sending)), closed);
-        }
-    }
-
-    #[test]
-    fn every_state_of_a_buffer_against_every_step() {
-        use SendingState::{Granted, Sending, Sent};
-        let steps = [SendingStep::Supplied, SendingStep::PassOver, SendingStep::Renewed];
-        for (state, after) in [
-            (Granted, [Sending, Granted, Granted]),
-            (Sending, [Sending, Sent, Sending]),
-            (Sent, [Sent, Sent, Sending]),
-        ] {
-            assert_eq!(steps.map(|step| state.after(step)), after, "{state:?}");
         }
     }
 }

@@ -115,7 +115,7 @@ fn an_ok_with_one_unsent_buffer_is_a_violation() {
     supply(&mut sender, 1);
     supply(&mut sender, 2);
     let mut now = ms(0);
-    while !sender.schedule.buffers().all(outgoing_buffer::OutgoingBuffer::is_sent) {
+    while !sender.scheduler.buffers().all(scheduler::OutgoingBuffer::is_sent) {
         drain(&mut sender, now);
         now += Duration::from_millis(1);
     }
@@ -130,7 +130,7 @@ fn an_ok_with_one_unsent_buffer_is_a_violation() {
         "3 was never supplied"
     );
     assert_eq!(say(&mut sender, 4, ok(2)), PacketOutcome::Authentic);
-    assert!(sender.schedule.outstanding() == 0 && !sender.schedule.has_retransmits());
+    assert!(sender.scheduler.outstanding() == 0 && !sender.scheduler.has_retransmits());
 }
 
 #[test]

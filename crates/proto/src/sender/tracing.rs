@@ -20,7 +20,7 @@ impl Sender {
     #[inline]
     pub(super) fn note_buffer(&mut self, now: Instant, number: BufferNumber, stage: Stage) {
         if self.trace.is_on() {
-            let (outstanding, held) = (self.schedule.outstanding(), self.schedule.unsupplied());
+            let (outstanding, held) = (self.scheduler.outstanding(), self.scheduler.unsupplied());
             let number = number.0;
             self.trace.note(now, || TraceEvent::Buffer { number, stage, outstanding, held });
         }
@@ -78,8 +78,8 @@ impl Sender {
             share_ppm: view.share_ppm,
             in_flight: self.has_feedback().then(|| self.sampler.in_flight_bytes()),
             cap: pacing.cap_bytes,
-            outstanding: self.schedule.outstanding(),
-            held: self.schedule.unsupplied(),
+            outstanding: self.scheduler.outstanding(),
+            held: self.scheduler.unsupplied(),
             sent: self.stats.data_packets_sent,
             resent: self.stats.data_packets_resent,
             lost,

@@ -19,11 +19,11 @@ pub(super) struct ResendRounds {
 
 /// Evidence in one RESEND.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ResendEvidence {
+pub(crate) struct ResendEvidence {
     /// A round was smaller than all before it, or began at a higher packet than all.
-    pub(super) shorter: bool,
+    pub(crate) shorter: bool,
     /// Rounds in a row that were not.
-    pub(super) futile: u32,
+    pub(crate) futile: u32,
 }
 
 impl ResendRounds {

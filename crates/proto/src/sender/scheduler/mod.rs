@@ -1,26 +1,39 @@
-//! The schedule: what a sender may send, and which packet leaves next.
+//! The scheduler: what a sender may send, and which packet leaves next.
 //!
 //! The order is that of `docs/protocol §6.4`: buffers begin strictly by number, and resends go
-//! before any packet at a higher position. Every packet of data, repair packets included, is an
-//! [`OutgoingPacket`] from [`Schedule::next`].
+//! before any packet at a higher position. In go GO, RESEND, OK and the client's buffers. Out come
+//! all packets of data, repair packets included, from [`Scheduler::next`].
+
+mod coin_test;
+mod fec_queue;
+mod outgoing_buffer;
+mod packet;
+mod resend_rounds;
+mod unconfirmed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::time::Duration;
 
-use super::coin_test::CoinTest;
-use super::fec::FecQueue;
-use super::outgoing_buffer::OutgoingBuffer;
-use super::packet::{OutgoingPacket, PacketBody};
-use super::resend_rounds::ResendEvidence;
+pub(crate) use coin_test::{CoinEvidence, CoinTest};
+use fec_queue::FecQueue;
+pub(super) use outgoing_buffer::OutgoingBuffer;
+#[cfg(test)]
+pub(super) use outgoing_buffer::SendingState;
+pub(super) use packet::{DataPacket, OutgoingPacket, PacketBody};
+pub(super) use resend_rounds::ResendEvidence;
+pub(super) use unconfirmed::UNCONFIRMED_TRIPS;
+
 use crate::buffer::{Buffer, Geometry};
 use crate::rate::{Idle, Order, Ways};
+use crate::time::Instant;
 use crate::units::BufferNumber;
 use crate::wire::packet::{Go, IndexRange};
 
 /// The granted buffers and their order.
 #[derive(Debug)]
-pub(super) struct Schedule {
-    pub(super) outgoing: BTreeMap<BufferNumber, OutgoingBuffer>,
+pub(super) struct Scheduler {
+    outgoing: BTreeMap<BufferNumber, OutgoingBuffer>,
     /// Buffers with packets to send again.
     retransmits: BTreeSet<BufferNumber>,
     /// The lowest buffer whose first pass is not over.
@@ -33,12 +46,10 @@ pub(super) struct Schedule {
     no_new_buffers: bool,
     /// The same, while the client pauses.
     paused: bool,
-    /// The coin test, while the receiver's address is not validated.
-    pub(super) coin_test: Option<CoinTest>,
     ways: Ways,
     /// The next buffer and packet that an idle sender repeats.
     repeat: Option<(BufferNumber, u32)>,
-    pub(super) repairs: FecQueue,
+    repairs: FecQueue,
 }
 
 /// The result of a RESEND.
@@ -52,7 +63,7 @@ pub(super) struct ResendResult {
     pub(super) evidence: ResendEvidence,
 }
 
-impl Schedule {
+impl Scheduler {
     pub(super) fn new(ways: Ways) -> Self {
         Self {
             outgoing: BTreeMap::new(),
@@ -63,7 +74,6 @@ impl Schedule {
             last: None,
             no_new_buffers: false,
             paused: false,
-            coin_test: None,
             ways,
             repeat: None,
             repairs: FecQueue::default(),
@@ -168,7 +178,7 @@ impl Schedule {
         range: Range<BufferNumber>,
     ) -> Option<Vec<(BufferNumber, OutgoingBuffer)>> {
         let mut within = self.outgoing.range(range.clone());
-        if range.end > self.next_supply || within.any(|(_, outgoing)| !outgoing.is_all_sent()) {
+        if range.end > self.next_supply || within.any(|(_, outgoing)| !outgoing.is_sent()) {
             return None;
         }
         let accepted: Vec<BufferNumber> = self.outgoing.range(range).map(|(n, _)| *n).collect();
@@ -183,38 +193,6 @@ impl Schedule {
     pub(super) fn take_all(&mut self) -> BTreeMap<BufferNumber, OutgoingBuffer> {
         self.retransmits.clear();
         std::mem::take(&mut self.outgoing)
-    }
-
-    // ---- address validation (docs/protocol §2.3)
-
-    /// Starts the coin test; or ends it (`None`), and queues the packets that it skipped.
-    pub(super) fn set_coin_test(&mut self, coin_test: Option<CoinTest>) {
-        self.coin_test = coin_test;
-        if self.coin_test.is_none() {
-            let passed_over = self.outgoing.iter_mut();
-            let due = passed_over.filter_map(|(number, o)| o.queue_skipped().then_some(*number));
-            self.retransmits.extend(due);
-        }
-    }
-
-    /// Whether the next packet that is due has no room within the amplification limit.
-    pub(super) fn waits_for_room(&self) -> bool {
-        let Some(coin_test) = &self.coin_test else { return false };
-        self.front()
-            .and_then(OutgoingBuffer::next_bytes)
-            .is_some_and(|bytes| !coin_test.has_room(bytes))
-    }
-
-    /// RESEND, before it is handled: how many coins it guesses right, or `None` if one is wrong.
-    pub(super) fn check_coins(
-        &mut self,
-        number: BufferNumber,
-        missing: &[IndexRange],
-    ) -> Option<u32> {
-        match self.outgoing.get_mut(&number) {
-            Some(outgoing) if self.coin_test.is_some() => outgoing.check_coins(missing),
-            _ => Some(0),
-        }
     }
 
     // ---- what leaves
@@ -246,12 +224,21 @@ impl Schedule {
     /// Whether a packet may be due, without a search.
     pub(super) fn may_be_due(&self) -> bool {
         let fresh = self.first_pass_at < self.next_supply && self.may_begin();
-        !self.retransmits.is_empty() || fresh || self.may_have_repairs() || self.repeats().is_some()
+        !self.retransmits.is_empty()
+            || fresh
+            || self.repairs.may_have_some()
+            || self.repeats().is_some()
     }
 
-    /// Whether a packet leaves on request: one that is due, or one that an idle sender repeats.
-    pub(super) fn has_some(&mut self) -> bool {
-        let due = self.due().is_some() && !self.waits_for_room();
+    /// The data bytes of the packet at the front.
+    pub(super) fn next_bytes(&self) -> Option<usize> {
+        self.front().and_then(OutgoingBuffer::next_bytes)
+    }
+
+    /// Whether a packet leaves on request: one that is due, unless it is `held`, or one that an
+    /// idle sender repeats.
+    pub(super) fn has_some(&mut self, held: bool) -> bool {
+        let due = self.due().is_some() && !held;
         due || self.has_repairs() || self.repeats().is_some()
     }
 
@@ -351,21 +338,26 @@ impl Schedule {
         !self.retransmits.is_empty()
     }
 
-    /// Takes the packet that leaves next, if one with its data bytes `fits` now.
-    pub(super) fn next(&mut self, mut fits: impl FnMut(u32) -> bool) -> Option<OutgoingPacket<'_>> {
+    /// Takes the packet that leaves next, if one with its data bytes `fits` now. While the
+    /// receiver's address is not validated, the coins decide which packets of a buffer leave.
+    pub(super) fn next(
+        &mut self,
+        mut coins: Option<&mut CoinTest>,
+        mut fits: impl FnMut(u32) -> bool,
+    ) -> Option<OutgoingPacket<'_>> {
         let (number, piece) = loop {
             let due = self.due();
-            if self.repairs_before(due) {
-                return self.next_repair(fits);
+            if self.repairs.goes_before(due, &self.outgoing) {
+                return self.repairs.next(&self.outgoing, fits);
             }
             let Some(number) = due else { return self.repeated(fits) };
             let outgoing = self.outgoing.get_mut(&number)?;
-            if !fits(outgoing.geometry.packet_bytes) {
+            if !fits(outgoing.packet_bytes()) {
                 return None;
             }
-            let piece = match &mut self.coin_test {
+            let piece = match &mut coins {
                 None => outgoing.next(),
-                Some(coin_test) => outgoing.next_by_coin(coin_test),
+                Some(coins) => coins.next(number, outgoing),
             };
             if !outgoing.has_retransmits() {
                 self.retransmits.remove(&number);
@@ -373,7 +365,7 @@ impl Schedule {
             match piece {
                 Some(piece) => break (number, piece),
                 // Coins skipped all of it.
-                None if self.coin_test.is_some() && !self.waits_for_room() => {}
+                None if coins.as_ref().is_some_and(|coins| !coins.holds(self.next_bytes())) => {}
                 None => return None,
             }
         };
@@ -381,7 +373,7 @@ impl Schedule {
         let retransmits = outgoing.has_retransmits();
         let ends = !retransmits && outgoing.is_sent();
         let data = outgoing.bytes(piece.range.clone());
-        let (generation, what) = (outgoing.generation, PacketBody::Data(piece));
+        let (generation, what) = (outgoing.generation(), PacketBody::Data(piece));
         Some(OutgoingPacket { number, generation, what, data, ends })
     }
 
@@ -389,15 +381,72 @@ impl Schedule {
     fn repeated(&mut self, mut fits: impl FnMut(u32) -> bool) -> Option<OutgoingPacket<'_>> {
         let (number, index) = self.repeats()?;
         let outgoing = self.outgoing.get(&number)?;
-        if !fits(outgoing.geometry.packet_bytes) {
+        if !fits(outgoing.packet_bytes()) {
             return None;
         }
         let more = index + 1 < outgoing.packets();
         self.repeat = Some(if more { (number, index + 1) } else { (number.next(), 0) });
         let piece = outgoing.piece(index)?;
         let data = outgoing.bytes(piece.range.clone());
-        let (generation, what) = (outgoing.generation, PacketBody::Data(piece));
+        let (generation, what) = (outgoing.generation(), PacketBody::Data(piece));
         Some(OutgoingPacket { number, generation, what, data, ends: false })
+    }
+
+    // ---- repair packets (docs/protocol §6.10)
+
+    /// A packet left. Returns whether it ended its buffer's first pass, and repair packets may
+    /// follow.
+    pub(super) fn note_left(
+        &mut self,
+        now: Instant,
+        number: BufferNumber,
+        piece: &DataPacket,
+    ) -> bool {
+        self.outgoing.get_mut(&number).is_some_and(|outgoing| outgoing.note_left(now, piece))
+    }
+
+    /// How many packets of buffer `number` left too lately to have been requested again; 0 if they
+    /// have more than `most` data bytes.
+    pub(super) fn unconfirmed(
+        &mut self,
+        now: Instant,
+        number: BufferNumber,
+        rtt: Option<Duration>,
+        most: u32,
+    ) -> u32 {
+        let outgoing = self.outgoing.get_mut(&number);
+        let fits = outgoing.filter(|outgoing| outgoing.packet_bytes() <= most);
+        fits.map_or(0, |outgoing| outgoing.unconfirmed(now, rtt))
+    }
+
+    /// The same of all buffers.
+    pub(super) fn all_unconfirmed(
+        &mut self,
+        now: Instant,
+        rtt: Option<Duration>,
+        most: u32,
+    ) -> impl Iterator<Item = (BufferNumber, u32)> {
+        let all = self.outgoing.iter_mut().map(move |(number, outgoing)| {
+            let packets = outgoing.unconfirmed(now, rtt);
+            (*number, if outgoing.packet_bytes() <= most { packets } else { 0 })
+        });
+        all.filter(|(_, packets)| *packets > 0)
+    }
+
+    /// Queues the next `count` repair packets of a buffer, as far as it has them. Returns how many.
+    pub(super) fn repair(&mut self, now: Instant, number: BufferNumber, count: u32) -> u32 {
+        let Some(outgoing) = self.outgoing.get_mut(&number) else { return 0 };
+        self.repairs.push(now, number, outgoing, count)
+    }
+
+    /// Whether repair packets are queued.
+    pub(super) fn has_repairs(&mut self) -> bool {
+        self.repairs.has_some(&self.outgoing)
+    }
+
+    /// Drops all repair packets: they would be too long.
+    pub(super) fn forget_repairs(&mut self) {
+        self.repairs = FecQueue::default();
     }
 
     // ---- how it stands
@@ -457,11 +506,6 @@ impl Schedule {
         self.outgoing.values()
     }
 
-    /// The same, by their numbers.
-    pub(super) fn tail(&mut self) -> impl Iterator<Item = (BufferNumber, &mut OutgoingBuffer)> {
-        self.outgoing.iter_mut().map(|(number, outgoing)| (*number, outgoing))
-    }
-
     /// How many packets buffer `number` has; 0 if it is not here.
     pub(super) fn packets_of(&self, number: BufferNumber) -> u32 {
         self.outgoing.get(&number).map_or(0, OutgoingBuffer::packets)
@@ -481,25 +525,25 @@ mod tests {
     const ALL: IndexRange = IndexRange { start: 0, end: u32::MAX };
 
     /// Buffers of four packets, all granted and supplied.
-    fn supplied(ways: Ways, buffers: u64) -> Schedule {
-        let mut schedule = Schedule::new(ways);
+    fn supplied(ways: Ways, buffers: u64) -> Scheduler {
+        let mut scheduler = Scheduler::new(ways);
         let geometry = Geometry { buffer_bytes: 40, packet_bytes: 10 };
         let count = buffers as u32;
         let go = Go { first: BufferNumber(1), count, packet_bytes: 10, generation: 0 };
-        schedule.grant(&go, geometry);
-        while let Some(number) = schedule.next_wanted() {
+        scheduler.grant(&go, geometry);
+        while let Some(number) = scheduler.next_wanted() {
             let mut buffer = Buffer::new(40);
             buffer.set_len(40);
-            schedule.supply(number, buffer, false).expect("it was wanted");
+            scheduler.supply(number, buffer, false).expect("it was wanted");
         }
-        schedule.learn_last(BufferNumber(buffers));
-        schedule
+        scheduler.learn_last(BufferNumber(buffers));
+        scheduler
     }
 
-    fn take(schedule: &mut Schedule, packets: usize) -> Vec<(u64, u32, bool)> {
+    fn take(scheduler: &mut Scheduler, packets: usize) -> Vec<(u64, u32, bool)> {
         let mut taken = Vec::new();
         while taken.len() < packets
-            && let Some(leaving) = schedule.next(|_| true)
+            && let Some(leaving) = scheduler.next(None, |_| true)
         {
             let PacketBody::Data(piece) = leaving.what else { panic!("a repair packet") };
             taken.push((leaving.number.0, piece.index.0, piece.resend));
@@ -510,11 +554,13 @@ mod tests {
     #[test]
     fn resends_go_before_or_after_new_packets_by_the_profile() {
         for order in [Order::ResendsFirst, Order::NewFirst] {
-            let mut schedule = supplied(Ways { order, ..Ways::OURS }, 2);
-            take(&mut schedule, 5);
-            schedule.ask(BufferNumber(1), &[IndexRange { start: 1, end: 2 }], None);
-            let rest: Vec<_> =
-                take(&mut schedule, 9).into_iter().map(|(_, _, retransmits)| retransmits).collect();
+            let mut scheduler = supplied(Ways { order, ..Ways::OURS }, 2);
+            take(&mut scheduler, 5);
+            scheduler.ask(BufferNumber(1), &[IndexRange { start: 1, end: 2 }], None);
+            let rest: Vec<_> = take(&mut scheduler, 9)
+                .into_iter()
+                .map(|(_, _, retransmits)| retransmits)
+                .collect();
             let first = order == Order::ResendsFirst;
             assert_eq!(rest, [first, false, false, !first]);
         }
@@ -523,38 +569,38 @@ mod tests {
     #[test]
     fn an_idle_sender_repeats_the_end_of_its_chunk_until_it_is_accepted() {
         let ways = Ways { chunk: Some(2), idle: Idle::Repeats(5), ..Ways::OURS };
-        let mut schedule = supplied(ways, 3);
-        assert_eq!(take(&mut schedule, 8).last(), Some(&(2, 3, false)));
+        let mut scheduler = supplied(ways, 3);
+        assert_eq!(take(&mut scheduler, 8).last(), Some(&(2, 3, false)));
         // From the last multiple of five on, round and round.
         assert_eq!(
-            take(&mut schedule, 4),
+            take(&mut scheduler, 4),
             [(2, 1, true), (2, 2, true), (2, 3, true), (2, 1, true)]
         );
-        schedule.ask(BufferNumber(1), &[IndexRange { start: 3, end: 4 }], None);
-        assert_eq!(take(&mut schedule, 2), [(1, 3, true), (2, 2, true)]);
-        schedule.accept(BufferNumber(1)..BufferNumber(3));
+        scheduler.ask(BufferNumber(1), &[IndexRange { start: 3, end: 4 }], None);
+        assert_eq!(take(&mut scheduler, 2), [(1, 3, true), (2, 2, true)]);
+        scheduler.accept(BufferNumber(1)..BufferNumber(3));
         assert_eq!(
-            take(&mut schedule, 5),
+            take(&mut scheduler, 5),
             [0, 1, 2, 3]
                 .map(|n| (3, n, false))
                 .into_iter()
                 .chain([(3, 0, true)])
                 .collect::<Vec<_>>()
         );
-        schedule.accept(BufferNumber(3)..BufferNumber(4));
-        assert!(!schedule.has_some() && !schedule.may_be_due());
+        scheduler.accept(BufferNumber(3)..BufferNumber(4));
+        assert!(!scheduler.has_some(false) && !scheduler.may_be_due());
     }
 
     #[test]
     fn an_idle_sender_repeats_the_last_packet_until_it_is_accepted() {
-        let mut schedule = supplied(Ways { idle: Idle::Repeats(1), ..Ways::OURS }, 2);
-        take(&mut schedule, 8);
-        assert_eq!(take(&mut schedule, 3), [(2, 3, true); 3]);
-        schedule.resend_all();
-        assert_eq!(take(&mut schedule, 9).len(), 9);
-        assert!(schedule.ask(BufferNumber(2), &[ALL], None).is_some());
+        let mut scheduler = supplied(Ways { idle: Idle::Repeats(1), ..Ways::OURS }, 2);
+        take(&mut scheduler, 8);
+        assert_eq!(take(&mut scheduler, 3), [(2, 3, true); 3]);
+        scheduler.resend_all();
+        assert_eq!(take(&mut scheduler, 9).len(), 9);
+        assert!(scheduler.ask(BufferNumber(2), &[ALL], None).is_some());
         let mut ours = supplied(Ways::OURS, 2);
         take(&mut ours, 8);
-        assert!(!ours.has_some() && ours.sent_through() == BufferNumber(2));
+        assert!(!ours.has_some(false) && ours.sent_through() == BufferNumber(2));
     }
 }

@@ -1,12 +1,17 @@
-//! One granted buffer at the sender, and its packets that must still be sent.
+//! One granted buffer at the sender, from its GO to its OK, and its states (`docs/protocol §10.1`).
+//!
+//! It decides which of its packets leaves next. In go GO, the client's data and RESENDs. Out come
+//! packets, lowest index first, and what is known of those that left.
 
 use std::ops::Range;
+use std::time::Duration;
 
+use super::packet::DataPacket;
+use super::resend_rounds::{ResendEvidence, ResendRounds};
+use super::unconfirmed::UnconfirmedPackets;
 use crate::buffer::{Buffer, Geometry};
-use crate::sender::coin_test::CoinTest;
-use crate::sender::fec::UnconfirmedPackets;
-use crate::sender::resend_rounds::{ResendEvidence, ResendRounds};
-use crate::sender::states::{SendingState, SendingStep};
+use crate::fec::FecBlock;
+use crate::time::Instant;
 use crate::units::PacketIndex;
 use crate::wire::packet::IndexRange;
 use crate::wire::ranges::RangeSet;
@@ -14,11 +19,11 @@ use crate::wire::ranges::RangeSet;
 /// A buffer from its GO to its OK (RFC 998 §5.2.2: SENDING).
 #[derive(Debug)]
 pub(crate) struct OutgoingBuffer {
-    pub(crate) geometry: Geometry,
-    pub(crate) generation: u8,
+    geometry: Geometry,
+    generation: u8,
     state: SendingState,
     data: Option<SuppliedData>,
-    pub(super) unconfirmed: UnconfirmedPackets,
+    unconfirmed: UnconfirmedPackets,
 }
 
 #[derive(Debug)]
@@ -32,27 +37,58 @@ struct SuppliedData {
     /// Packets to send again, all below `next_unsent`.
     retransmits: RangeSet,
     rounds: ResendRounds,
-    /// Packets that the first pass skipped by coin and that never left.
-    skipped: RangeSet,
-    /// Packets that left by coin, without a guess since.
-    coin_sent: RangeSet,
     last_buffer: bool,
 }
 
-/// One packet to send.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct DataPacket {
-    pub(crate) index: PacketIndex,
-    pub(crate) range: Range<usize>,
-    pub(crate) last_of_buffer: bool,
-    pub(crate) last_buffer: bool,
-    pub(crate) resend: bool,
+/// The states of a sending buffer, from its GO until its OK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendingState {
+    /// The client must fill it.
+    Granted,
+    /// Its first pass is under way.
+    Sending,
+    /// Its first pass is over; RESENDs are answered.
+    Sent,
+}
+
+/// The events of a [`SendingState`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SendingStep {
+    /// The client filled it.
+    Supplied,
+    /// The last packet of the first pass left.
+    PassOver,
+    /// GO again, with another packet size: restarts the first pass.
+    Renewed,
+}
+
+impl SendingState {
+    /// The state after `step`.
+    #[must_use]
+    fn after(self, step: SendingStep) -> Self {
+        match (self, step) {
+            (Self::Granted, SendingStep::Supplied) => Self::Sending,
+            (Self::Sending, SendingStep::PassOver) => Self::Sent,
+            (Self::Sent, SendingStep::Renewed) => Self::Sending,
+            (state, _) => state,
+        }
+    }
 }
 
 impl OutgoingBuffer {
     pub(crate) fn new(geometry: Geometry, generation: u8) -> Self {
         let unconfirmed = UnconfirmedPackets::default();
         Self { geometry, generation, state: SendingState::Granted, data: None, unconfirmed }
+    }
+
+    /// Data bytes of its full packets.
+    pub(crate) fn packet_bytes(&self) -> u32 {
+        self.geometry.packet_bytes
+    }
+
+    /// The generation of its GO.
+    pub(crate) fn generation(&self) -> u8 {
+        self.generation
     }
 
     /// Bytes that the client filled it with.
@@ -70,8 +106,6 @@ impl OutgoingBuffer {
             sent: 0,
             retransmits: RangeSet::default(),
             rounds: ResendRounds::default(),
-            skipped: RangeSet::default(),
-            coin_sent: RangeSet::default(),
             last_buffer,
         });
         self.state = self.state.after(SendingStep::Supplied);
@@ -136,7 +170,7 @@ impl OutgoingBuffer {
         }
         let asked = IndexRange { start: range.start, end };
         data.retransmits.insert(asked);
-        u64::from(end - range.start - overlap(&data.skipped, asked))
+        u64::from(end - range.start)
     }
 
     /// RESEND of `range`, before it is marked: evidence of progress in it; `progress` counts the
@@ -205,65 +239,28 @@ impl OutgoingBuffer {
         Some(self.geometry.range(PacketIndex(index), data.buffer.filled().len()).len())
     }
 
-    /// The same while the receiver's address is not validated: a coin skips each new packet with
-    /// probability 1/2, as if the path had lost it. A packet without room stays due.
-    pub(super) fn next_by_coin(&mut self, coin_test: &mut CoinTest) -> Option<DataPacket> {
-        while self.next_bytes().is_some_and(|bytes| coin_test.has_room(bytes)) {
-            let piece = self.next()?;
-            let data = self.data.as_mut()?;
-            let index = piece.index.0;
-            let one = IndexRange { start: index, end: index + 1 };
-            let never = !piece.resend || data.skipped.contains(index);
-            if !never || coin_test.is_heads() {
-                coin_test.spend(piece.range.len());
-                data.skipped.remove(one);
-                if never {
-                    data.coin_sent.insert(one);
-                }
-                return Some(DataPacket { resend: !never, ..piece });
-            }
-            data.skipped.insert(one);
-        }
-        None
+    /// A packet of it left. Returns whether it ended the first pass, and repair packets may follow.
+    pub(super) fn note_left(&mut self, now: Instant, piece: &DataPacket) -> bool {
+        self.unconfirmed.on_left(now, piece);
+        piece.last_of_buffer && self.is_sent() && !self.unconfirmed.is_repaired()
     }
 
-    /// Whether every packet has left.
-    pub(super) fn is_all_sent(&self) -> bool {
-        self.is_sent() && self.data.as_ref().is_none_or(|data| data.skipped.is_empty())
+    /// How many packets left too lately to have been requested again.
+    pub(super) fn unconfirmed(&mut self, now: Instant, rtt: Option<Duration>) -> u32 {
+        let packets = self.packets();
+        self.unconfirmed.packets(now, rtt, packets)
     }
 
-    /// Queues the packets that never left. Returns whether there were any.
-    pub(super) fn queue_skipped(&mut self) -> bool {
-        let Some(data) = &mut self.data else { return false };
-        let skipped = std::mem::take(&mut data.skipped);
-        skipped.iter().for_each(|range| data.retransmits.insert(range));
-        data.coin_sent = RangeSet::default();
-        !skipped.is_empty()
-    }
-
-    /// RESEND of `missing` claims that all packets between its ranges arrived. Returns how many
-    /// coins that guesses right; `None` if one of the packets never left.
-    pub(super) fn check_coins(&mut self, missing: &[IndexRange]) -> Option<u32> {
-        let Some(data) = &mut self.data else { return Some(0) };
-        let mut right = Some(0);
-        for pair in missing.windows(2) {
-            let between =
-                IndexRange { start: pair[0].end, end: pair[1].start.min(data.next_unsent) };
-            if between.start >= between.end {
-                continue;
-            }
-            let there = overlap(&data.skipped, between) == 0;
-            right = right.filter(|_| there).map(|n| n + overlap(&data.coin_sent, between));
-            data.coin_sent.remove(between);
-        }
-        // The missing ranges themselves prove nothing.
-        missing.iter().for_each(|range| data.coin_sent.remove(*range));
-        right
-    }
-
-    /// Coins that an OK guesses right.
-    pub(super) fn coin_sent(&self) -> u32 {
-        self.data.as_ref().map_or(0, |data| data.coin_sent.len())
+    /// Its block and the indexes of the next `count` repair packets, as far as it has them.
+    pub(super) fn next_repairs(
+        &mut self,
+        now: Instant,
+        count: u32,
+    ) -> Option<(FecBlock, Range<u32>)> {
+        let image_bytes = u32::try_from(self.len()).unwrap_or(u32::MAX);
+        let block = FecBlock::new(self.geometry, image_bytes)?;
+        let indexes = self.unconfirmed.next_repairs(now, count, block.width());
+        Some((block, indexes))
     }
 
     /// The bytes of a packet.
@@ -285,11 +282,6 @@ impl OutgoingBuffer {
     pub(crate) fn len(&self) -> usize {
         self.data.as_ref().map_or(0, |f| f.buffer.filled().len())
     }
-}
-
-/// How many numbers of `range` are in `set`.
-fn overlap(set: &RangeSet, range: IndexRange) -> u32 {
-    set.intersect(range).map(|cut| cut.end - cut.start).sum()
 }
 
 #[cfg(test)]
@@ -324,5 +316,18 @@ mod tests {
         o.next();
         o.ask(IndexRange { start: 1, end: 50 });
         assert!(o.next().is_none());
+    }
+
+    #[test]
+    fn every_state_of_a_buffer_against_every_step() {
+        use SendingState::{Granted, Sending, Sent};
+        let steps = [SendingStep::Supplied, SendingStep::PassOver, SendingStep::Renewed];
+        for (state, after) in [
+            (Granted, [Sending, Granted, Granted]),
+            (Sending, [Sending, Sent, Sending]),
+            (Sent, [Sent, Sent, Sending]),
+        ] {
+            assert_eq!(steps.map(|step| state.after(step)), after, "{state:?}");
+        }
     }
 }

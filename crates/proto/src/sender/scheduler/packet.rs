@@ -1,24 +1,35 @@
-//! An outgoing packet of a buffer: the schedule returns it, and it is encoded here.
+//! An outgoing packet of a buffer. The scheduler returns it, and here it becomes a datagram.
 
-use super::outgoing_buffer::DataPacket;
+use std::ops::Range;
+
 use crate::codec::Codec;
-use crate::units::{BufferNumber, ControlSeq, PacketNumber};
+use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use crate::wire::packet::{DataHeader, RepairHeader};
+
+/// A part of a buffer that leaves as DATA or LDATA.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct DataPacket {
+    pub(crate) index: PacketIndex,
+    pub(crate) range: Range<usize>,
+    pub(crate) last_of_buffer: bool,
+    pub(crate) last_buffer: bool,
+    pub(crate) resend: bool,
+}
 
 /// A packet that leaves now.
 #[derive(Debug)]
-pub(super) struct OutgoingPacket<'a> {
-    pub(super) number: BufferNumber,
-    pub(super) generation: u8,
-    pub(super) what: PacketBody,
-    pub(super) data: &'a [u8],
+pub(crate) struct OutgoingPacket<'a> {
+    pub(crate) number: BufferNumber,
+    pub(crate) generation: u8,
+    pub(crate) what: PacketBody,
+    pub(crate) data: &'a [u8],
     /// It is the last packet of its buffer that is due.
-    pub(super) ends: bool,
+    pub(crate) ends: bool,
 }
 
 /// Its contents.
 #[derive(Debug)]
-pub(super) enum PacketBody {
+pub(crate) enum PacketBody {
     /// A part of its buffer: DATA or LDATA.
     Data(DataPacket),
     /// A repair packet: REPAIR, of a buffer whose image has `image_bytes`.
@@ -28,7 +39,7 @@ pub(super) enum PacketBody {
 impl OutgoingPacket<'_> {
     /// Appends its datagram, which acknowledges `ack` and has the code `law` of an emulated
     /// protocol.
-    pub(super) fn put(
+    pub(crate) fn put(
         &self,
         ack: ControlSeq,
         law: u8,
