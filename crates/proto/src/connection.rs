@@ -611,14 +611,14 @@ impl Connection {
     /// The machine's trace events.
     pub(crate) fn trace(&mut self) -> &mut Recorder {
         match &mut self.machine {
-            Machine::Sender(sender) => &mut sender.trace,
+            Machine::Sender(sender) => sender.trace_mut(),
             Machine::Receiver(receiver) => &mut receiver.trace,
         }
     }
 
     pub(crate) fn events_mut(&mut self) -> &mut VecDeque<Event> {
         match &mut self.machine {
-            Machine::Sender(sender) => &mut sender.events,
+            Machine::Sender(sender) => sender.events_mut(),
             Machine::Receiver(receiver) => &mut receiver.events,
         }
     }

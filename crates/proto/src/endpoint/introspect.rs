@@ -65,7 +65,7 @@ impl Endpoint {
     /// [`Stats::data_packets_received`] of a receiver.
     pub fn data_packets(&self) -> u64 {
         match self.connection.as_ref().map(|connection| &connection.machine) {
-            Some(Machine::Sender(sender)) => sender.stats.data_packets_sent,
+            Some(Machine::Sender(sender)) => sender.data_packets_sent(),
             Some(Machine::Receiver(receiver)) => receiver.stats.data_packets_received,
             None => 0,
         }
@@ -74,11 +74,7 @@ impl Endpoint {
     /// Counts and measurements so far.
     pub fn stats(&self, now: Instant) -> Stats {
         let mut stats = match self.connection.as_ref().map(|c| &c.machine) {
-            Some(Machine::Sender(sender)) => {
-                let mut stats = sender.stats.clone();
-                sender.fill_stats(now, &mut stats);
-                stats
-            }
+            Some(Machine::Sender(sender)) => sender.stats(now),
             Some(Machine::Receiver(receiver)) => {
                 let mut stats = receiver.stats.clone();
                 receiver.fill_stats(&mut stats);

@@ -111,7 +111,7 @@ impl Sender {
 
     /// Data leave that are no probe.
     pub(super) fn on_data_left(&mut self, now: Instant) {
-        self.block_over(now);
+        self.records.block_over(now);
         self.feedback.last_data = now;
         self.feedback.probes = 0;
     }

@@ -44,7 +44,7 @@ impl Sender {
                 }
                 // The first GO answers the RESPONSE.
                 let longest = Some(now.since(self.negotiated.opened)).filter(|rtt| is_long(*rtt));
-                if let (0, Some(longest)) = (self.stats.data_packets_sent, longest)
+                if let (0, Some(longest)) = (self.records.stats.data_packets_sent, longest)
                     && self.rate.on_first_answer(longest)
                 {
                     // As if the handshake had taken as long (`docs/protocol §6.7`).
@@ -61,7 +61,7 @@ impl Sender {
                 Message::Resend(resend) => self.on_resend(now, seq, &resend),
                 Message::Done(verdict) => self.on_done(now, verdict),
                 Message::Have(Have { bytes, last }) => {
-                    self.events.push_back(Event::PeerHas { place: seq.0, bytes, last });
+                    self.records.events.push_back(Event::PeerHas { place: seq.0, bytes, last });
                     PacketOutcome::Authentic
                 }
             };
@@ -120,7 +120,7 @@ impl Sender {
         self.scheduler.grant(&go, geometry);
         while let Some(number) = self.scheduler.next_wanted() {
             self.note_buffer(now, number, Stage::Granted);
-            self.events.push_back(Event::Wanted(number));
+            self.records.events.push_back(Event::Wanted(number));
         }
         PacketOutcome::Authentic
     }
@@ -147,11 +147,10 @@ impl Sender {
             if let Some(ledger) = &mut self.ledger {
                 ledger.on_ok(now, number, self.rtt.smallest());
             }
-            self.stats.buffers_done += 1;
-            self.stats.image_bytes += outgoing.len() as u64;
+            self.records.on_accepted(outgoing.len());
             self.note_buffer(now, number, Stage::Accepted);
             if let Some(buffer) = outgoing.into_buffer() {
-                self.events.push_back(Event::Released(number, buffer));
+                self.records.release(number, buffer);
             }
         }
         if let Some(offer) = ok.offer {
@@ -163,7 +162,7 @@ impl Sender {
             && self.scheduler.is_accepted()
             && self.phase.settle(until)
         {
-            self.events.push_back(Event::Finished(None));
+            self.records.events.push_back(Event::Finished(None));
             self.note_rate(now);
         }
         PacketOutcome::Authentic
@@ -189,9 +188,9 @@ impl Sender {
         let never = coins.map_or(0, |coins| coins.never_sent(resend.buffer, &resend.missing));
         let packets = packets.saturating_sub(never);
         let number = resend.buffer.0;
-        self.trace.note(now, || TraceEvent::Resend { number, packets });
+        self.records.trace.note(now, || TraceEvent::Resend { number, packets });
         self.progress.on_resend(evidence);
-        self.stats.data_packets_asked += packets;
+        self.records.stats.data_packets_asked += packets;
         self.rate.on_resend(now, packets);
         if let Some(ledger) = &mut self.ledger {
             ledger.on_resend(resend.buffer, packets);
@@ -210,14 +209,13 @@ impl Sender {
                 return PacketOutcome::Violation("DONE before everything was sent");
             }
             for outgoing in self.scheduler.buffers() {
-                self.stats.buffers_done += 1;
-                self.stats.image_bytes += outgoing.len() as u64;
+                self.records.on_accepted(outgoing.len());
             }
             self.release_all(now);
         }
         let until = now + self.dally();
         if self.phase.settle(until) {
-            self.events.push_back(Event::Finished(Some(verdict)));
+            self.records.events.push_back(Event::Finished(Some(verdict)));
             self.note_rate(now);
             self.end_of_transfer.on_acknowledged();
         }

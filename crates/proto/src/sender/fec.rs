@@ -116,7 +116,7 @@ impl Sender {
     fn make_repairs(&mut self, now: Instant, number: BufferNumber, count: u32) {
         let packets = u64::from(self.scheduler.repair(now, number, count));
         let number = number.0;
-        self.trace.note(now, || TraceEvent::Repair { number, packets });
+        self.records.trace.note(now, || TraceEvent::Repair { number, packets });
     }
 
     /// At the end of the data: decides whether repair packets are worth their time. Their number

@@ -116,7 +116,7 @@ impl Lab {
             }
             self.granted += u64::from(count);
         }
-        self.sender.events.clear();
+        self.sender.records.events.clear();
     }
 
     fn transmit(&mut self) {
@@ -210,10 +210,10 @@ fn invented_reports_are_detected_before_they_gain_anything() {
     let second = Duration::from_secs(1);
     let mut honest = Lab::new();
     assert!(!honest.run(Says::Truth, second), "what is true is no violation");
-    let (fair, lost) = (honest.megabits(), honest.sender.stats.data_packets_lost);
+    let (fair, lost) = (honest.megabits(), honest.sender.records.stats.data_packets_lost);
     assert!((14..=24).contains(&fair), "{fair} Mbit/s of 20");
     // Skipped numbers are not lost. Dropped packets are, except those of the last round trip.
-    let over = honest.codec.upcoming().0 - honest.sender.stats.data_packets_sent;
+    let over = honest.codec.upcoming().0 - honest.sender.records.stats.data_packets_sent;
     assert!(over > 4 && lost <= honest.dropped, "{lost} of {} lost, {over}", honest.dropped);
     // Without skipped numbers the third of these drew all that the sender could send, and the first
     // two hid every loss.
@@ -222,7 +222,7 @@ fn invented_reports_are_detected_before_they_gain_anything() {
     for says in lies {
         let mut lab = Lab::new();
         assert!(lab.run(says, second), "{says:?} was believed");
-        let packets = lab.sender.stats.data_packets_sent;
+        let packets = lab.sender.records.stats.data_packets_sent;
         assert!(packets < 4000, "{says:?} drew {packets} packets");
     }
 }

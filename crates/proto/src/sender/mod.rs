@@ -5,7 +5,6 @@
 //! before any packet at a higher position. The receiver's early gap detection depends on that. The
 //! state machine is drawn in `docs/protocol §10.1`.
 
-mod blocked;
 mod circuit_breaker;
 mod control;
 mod control_window;
@@ -15,6 +14,7 @@ mod lying_tests;
 mod null_ack;
 mod pmtud;
 mod progress_evidence;
+mod records;
 mod reverse_path_queue;
 mod runtime_control;
 mod scheduler;
@@ -23,17 +23,16 @@ mod states;
 mod subflows;
 #[cfg(test)]
 mod tests;
-mod tracing;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use blocked::{Blocked, add_wait};
 use circuit_breaker::FeedbackWatch;
 use fec::FecPlanner;
 use null_ack::{AckState, AnnouncedBurst, EndOfTransfer};
 use pmtud::SenderPmtud;
 use progress_evidence::ProgressEvidence;
+use records::{Blocked, Records};
 use reverse_path_queue::ReversePathQueue;
 use runtime_control::Pause;
 pub(crate) use scheduler::CoinEvidence;
@@ -52,10 +51,10 @@ use crate::rate::sampler::Sampler;
 use crate::rate::window::Gate;
 use crate::rate::{Law, Pacing, RateControl, Sample, is_long, keeps_to_the_letter};
 use crate::rtt::RttEstimator;
-use crate::stats::{Stats, SteadyState};
+use crate::stats::Stats;
 use crate::time::Instant;
 use crate::timers::{SenderTimer, Timer, first};
-use crate::trace::{Recorder, Stage, TraceEvent};
+use crate::trace::{RateLine, Recorder, Stage, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber, Rate};
 use crate::wire::packet::{Burst, End, RateLimit, Report};
 use crate::wire_profile::LONG_DALLY;
@@ -99,11 +98,7 @@ pub(crate) struct Sender {
     /// The latest delivery rate.
     delivery_rate: Option<Rate>,
     phase: SenderPhase,
-    blocked: Option<(Blocked, Instant)>,
-    pub(crate) events: VecDeque<Event>,
-    first_pass: SteadyState,
-    pub(crate) stats: Stats,
-    pub(crate) trace: Recorder,
+    records: Records,
 }
 
 impl Sender {
@@ -152,11 +147,7 @@ impl Sender {
             recent_rates: RecentRates::default(),
             delivery_rate: None,
             phase: SenderPhase::Sending,
-            blocked: None,
-            events: VecDeque::new(),
-            first_pass: SteadyState::default(),
-            stats: Stats { datagram_bytes: first, ..Stats::default() },
-            trace: Recorder::default(),
+            records: Records::new(first),
         }
     }
 
@@ -177,7 +168,7 @@ impl Sender {
     ) {
         debug_assert!(buffer.filled().len() <= self.negotiated.geometry.buffer_bytes as usize);
         if let Err(buffer) = self.scheduler.supply(number, buffer, last) {
-            self.events.push_back(Event::Released(number, buffer));
+            self.records.release(number, buffer);
             return;
         }
         self.acks.drained = None;
@@ -198,7 +189,7 @@ impl Sender {
     /// ends have the same.
     pub(crate) fn set_limit_cause(&mut self, limit: u8) {
         if self.phase == SenderPhase::Sending {
-            self.stats.limit = limit;
+            self.records.stats.limit = limit;
         }
     }
 
@@ -238,7 +229,7 @@ impl Sender {
         for (number, outgoing) in self.scheduler.take_all() {
             if let Some(buffer) = outgoing.into_buffer() {
                 self.note_buffer(now, number, Stage::Released);
-                self.events.push_back(Event::Released(number, buffer));
+                self.records.release(number, buffer);
             }
         }
     }
@@ -368,7 +359,7 @@ impl Sender {
             if let Some(rtt) = sample.rtt {
                 self.rtt.sample(rtt);
             }
-            self.stats.data_packets_lost = sample.lost_packets;
+            self.records.stats.data_packets_lost = sample.lost_packets;
             self.delivery_rate = sample.delivery_rate.or(self.delivery_rate);
             self.fec_planner.on_report(sample.lost_packets, sample.delivered_packets);
             self.recent_rates.on_sample(now, &sample);
@@ -424,7 +415,7 @@ impl Sender {
 
     fn expire(&mut self, timer: SenderTimer, now: Instant) {
         if !matches!(timer, SenderTimer::PathMtu | SenderTimer::Inferred) {
-            self.trace.note(now, || TraceEvent::Timer { timer: timer.into() });
+            self.records.trace.note(now, || TraceEvent::Timer { timer: timer.into() });
         }
         match timer {
             SenderTimer::Dally => self.phase = SenderPhase::Finished,
@@ -506,30 +497,32 @@ impl Sender {
     /// How many packets may leave now; records what blocks if none.
     fn allowed(&mut self, now: Instant) -> u32 {
         if let Some(why) = self.lacks() {
-            self.block(now, why);
+            self.records.block(now, why);
             self.sampler.on_app_limited();
             return 0;
         }
         if self.breaker_open(now) {
             if !self.feedback.probe(now, self.ledger.is_some()) {
-                self.block(now, Blocked::InFlight);
+                self.records.block(now, Blocked::InFlight);
                 return 0;
             }
-            self.trace.note(now, || TraceEvent::Timer { timer: SenderTimer::Breaker.into() });
+            self.records
+                .trace
+                .note(now, || TraceEvent::Timer { timer: SenderTimer::Breaker.into() });
             return 1;
         }
         let pacing = self.pacing();
         let room = self.room(&pacing);
         if room == 0 {
-            self.block(now, Blocked::InFlight);
+            self.records.block(now, Blocked::InFlight);
             return 0;
         }
-        if self.was_held_back(now) {
+        if self.records.was_held_back(now) {
             self.pacer.forget(now, &pacing);
         }
         let available = self.pacer.available(now, &pacing);
         if available == 0 {
-            self.block(now, Blocked::Pacing);
+            self.records.block(now, Blocked::Pacing);
             return 0;
         }
         self.on_data_left(now);
@@ -660,23 +653,19 @@ impl Sender {
     }
 
     fn account(&mut self, now: Instant, number: BufferNumber, what: &PacketBody) {
-        let PacketBody::Data(piece) = what else {
-            self.stats.repair_packets_sent += 1;
-            return;
-        };
-        // DATA carries the acknowledgement.
-        self.acks.owed = None;
-        self.note_repairable(now, number, piece);
-        self.stats.data_packets_sent += 1;
-        self.stats.first_data_at.get_or_insert(now);
-        if piece.resend {
-            self.stats.data_packets_resent += 1;
-        } else {
-            self.on_fresh_sent(now);
-            let interval = self.asked().burst.interval;
-            self.first_pass.advance(now, interval, &mut self.stats);
-            self.first_pass.moved(piece.range.len());
-            self.stats.first_pass_bytes += piece.range.len() as u64;
+        if let PacketBody::Data(piece) = what {
+            // DATA carries the acknowledgement.
+            self.acks.owed = None;
+            self.note_repairable(now, number, piece);
+            if !piece.resend {
+                self.on_fresh_sent(now);
+            }
+        }
+        let interval = self.asked().burst.interval;
+        self.records.on_packet(now, what, interval);
+        if let PacketBody::Data(piece) = what
+            && !piece.resend
+        {
             if piece.index.0 == 0 {
                 self.note_buffer(now, number, Stage::Begun);
             }
@@ -686,8 +675,26 @@ impl Sender {
         }
     }
 
-    /// Brings the derived counts up to date.
-    pub(crate) fn fill_stats(&self, now: Instant, stats: &mut Stats) {
+    // ---- for people and traces
+
+    /// Events until they are polled.
+    pub(crate) fn events_mut(&mut self) -> &mut VecDeque<Event> {
+        &mut self.records.events
+    }
+
+    /// Trace events until they are polled.
+    pub(crate) fn trace_mut(&mut self) -> &mut Recorder {
+        &mut self.records.trace
+    }
+
+    /// Packets of data that left so far.
+    pub(crate) fn data_packets_sent(&self) -> u64 {
+        self.records.stats.data_packets_sent
+    }
+
+    /// Counts and measurements so far.
+    pub(crate) fn stats(&self, now: Instant) -> Stats {
+        let mut stats = self.records.stats(now);
         if !self.has_feedback() {
             stats.data_packets_lost = stats.data_packets_resent;
         }
@@ -698,8 +705,90 @@ impl Sender {
         stats.pacing_rate = self.pacing_rate();
         stats.rate_reduced = self.rate.is_reduced();
         stats.learned = self.rate.learned();
-        if let Some((why, since)) = self.blocked {
-            add_wait(&mut stats.waited, why, now.since(since));
+        stats
+    }
+
+    /// Delivered bytes, and the smallest round trip.
+    pub(crate) fn moved(&self) -> (u64, Option<Duration>) {
+        (self.sampler.delivered_bytes() + self.delivered_beside(), self.rtt.smallest())
+    }
+
+    /// The sending rate of its burst values.
+    fn pacing_rate(&self) -> Rate {
+        let burst = self.pacing().burst;
+        let overhead = u32::try_from(self.sampler.overhead()).unwrap_or(u32::MAX);
+        let packet = u64::from(match self.negotiated.profile.paces_bytes {
+            true => self.datagram_bytes() + overhead,
+            false => self.negotiated.mean_packet_bytes(overhead),
+        });
+        Rate::over(u64::from(burst.packets) * packet, burst.interval)
+    }
+
+    fn note_buffer(&mut self, now: Instant, number: BufferNumber, stage: Stage) {
+        let (outstanding, held) = (self.scheduler.outstanding(), self.scheduler.unsupplied());
+        self.records.note_buffer(now, number, stage, outstanding, held);
+    }
+
+    #[inline]
+    fn note_rate(&mut self, now: Instant) {
+        if self.records.trace.is_on() {
+            let line = self.rate_line(now);
+            self.records.trace.note(now, || TraceEvent::Rate(line));
+        }
+        while let Some(change) = self.rate.take_change() {
+            self.records.trace.note(now, || TraceEvent::Window {
+                from: change.from_bytes,
+                to: change.to_bytes,
+                cause: change.cause.name(),
+                mode: change.mode,
+            });
+        }
+        let ppm = |share: f64| (share * 1e6) as u64;
+        if let Some(test) = self.rate.take_test() {
+            self.records.trace.note(now, || TraceEvent::Test {
+                verdict: test.verdict,
+                share_ppm: ppm(test.share),
+                whole: test.whole,
+                half: test.half,
+                limit_ppm: ppm(test.limit),
+                error_ppm: ppm(test.error),
+            });
+        }
+        if let Some(excuse) = self.rate.take_excuse() {
+            let (share_ppm, reason) = (ppm(excuse.share), excuse.reason);
+            self.records.trace.note(now, || TraceEvent::Excuse { share_ppm, reason });
+        }
+    }
+
+    fn rate_line(&self, now: Instant) -> RateLine {
+        let (pacing, belief) = (self.pacing(), self.rate.belief());
+        let view = self.rate.path_view(now);
+        let lost = if self.has_feedback() {
+            self.records.stats.data_packets_lost
+        } else {
+            self.records.stats.data_packets_resent
+        };
+        RateLine {
+            phase: belief.phase,
+            bandwidth: belief.bandwidth,
+            pacing: self.pacing_rate(),
+            burst: pacing.burst,
+            rtt: self.rtt.smoothed(),
+            min_rtt: belief.min_rtt.or(self.rtt.smallest()),
+            queue: belief.queue,
+            way_back: view.way_back,
+            varies_by: view.varies_by,
+            share_ppm: view.share_ppm,
+            in_flight: self.has_feedback().then(|| self.sampler.in_flight_bytes()),
+            cap: pacing.cap_bytes,
+            outstanding: self.scheduler.outstanding(),
+            held: self.scheduler.unsupplied(),
+            sent: self.records.stats.data_packets_sent,
+            resent: self.records.stats.data_packets_resent,
+            lost,
+            marked: self.sampler.marked_packets(),
+            delivered: self.sampler.delivered_bytes(),
+            accepted_bytes: self.records.stats.image_bytes,
         }
     }
 }

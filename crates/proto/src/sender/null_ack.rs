@@ -160,7 +160,8 @@ impl Sender {
         if self.phase == SenderPhase::Sending || self.acks.received.has_gaps() {
             return now + self.dally();
         }
-        let (lost, sent) = (self.stats.data_packets_lost, self.stats.data_packets_sent.max(1));
+        let (lost, sent) =
+            (self.records.stats.data_packets_lost, self.records.stats.data_packets_sent.max(1));
         let mut all_lost = 1_000_000;
         let mut times = 0;
         while times < LEAVE_TIMES.0 || (all_lost > ALL_LOST_PPM && times < LEAVE_TIMES.1) {
@@ -239,7 +240,7 @@ impl Sender {
             sent_through: (idle && next_supply.0 > 1).then(|| self.scheduler.sent_through()),
             end,
             packet_bytes: self.announced_packet_bytes(),
-            limit: self.stats.limit,
+            limit: self.records.stats.limit,
             back_millis: self.reverse_queue.announce(now),
             paused: self.is_fully_paused(),
         };

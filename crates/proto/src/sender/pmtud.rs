@@ -5,7 +5,6 @@ use super::Sender;
 use crate::codec::Codec;
 use crate::pmtud::{PathMtuDiscovery, ProbeTiming};
 use crate::time::{Instant, earliest};
-use crate::trace::TraceEvent;
 use crate::units::PacketNumber;
 use crate::wire::packet::{Go, Keepalive, Report};
 
@@ -115,9 +114,7 @@ impl Sender {
                 self.uncharged %= u64::from(size + overhead);
             }
             self.rate.on_packet_bytes(size + overhead);
-            self.stats.datagram_bytes = size;
-            self.stats.resizes += 1;
-            self.trace.note(now, || TraceEvent::PacketSize { bytes: size });
+            self.records.on_resize(now, size);
         }
     }
 
@@ -197,7 +194,7 @@ impl Sender {
         highest: PacketNumber,
         lost: u64,
     ) -> u64 {
-        let (pace, known) = (self.pace(), self.stats.data_packets_lost);
+        let (pace, known) = (self.pace(), self.records.stats.data_packets_lost);
         let Some(pmtud) = &mut self.pmtud else { return lost };
         let counted = lost.saturating_sub(pmtud.unanswered + pmtud.size_losses).max(known);
         if pmtud.search.hides_losses(now, &pace) {

@@ -85,7 +85,7 @@ impl Sender {
         let supplied = self.scheduler.has_supplied() && may_stall;
         let goes_on = self.phase == SenderPhase::Sending && !self.pause.is_on();
         let some = goes_on && (supplied || self.end_of_transfer.due.is_some());
-        let tries = self.stats.data_packets_sent;
+        let tries = self.records.stats.data_packets_sent;
         some.then_some(ProgressCounter { signs: self.progress.count, tries })
     }
 

@@ -55,7 +55,7 @@ impl Sender {
             sent_bytes: self.sampler.sent_bytes(),
             delivered_bytes: self.sampler.delivered_bytes(),
             delivered_packets: self.sampler.delivered_packets(),
-            lost_packets: self.stats.data_packets_lost,
+            lost_packets: self.records.stats.data_packets_lost,
             marked_packets: self.sampler.marked_packets(),
             in_flight_bytes: self.sampler.in_flight_bytes(),
             delivery_rate: rates.0,

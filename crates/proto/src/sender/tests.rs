@@ -148,9 +148,9 @@ fn without_reports_only_probes_leave() {
         let missing = vec![IndexRange { start: 0, end: u32::MAX }];
         let resend = Message::Resend(Resend { buffer: BufferNumber(1), missing });
         sender.handle_control(now, false, vec![(ControlSeq(2 + n as u32), resend)]);
-        let before = sender.stats.data_packets_sent;
+        let before = sender.records.stats.data_packets_sent;
         drain(&mut sender, now);
-        sent = if n > 60 { sent + sender.stats.data_packets_sent - before } else { 0 };
+        sent = if n > 60 { sent + sender.records.stats.data_packets_sent - before } else { 0 };
     }
     assert!((1..=8).contains(&sent), "{sent} in the last seven seconds");
 }
@@ -168,9 +168,9 @@ fn a_buffer_held_back_by_the_window_is_probed() {
     for n in 0..12 {
         let now = ms(n * 500);
         sender.on_authentic(now);
-        let before = sender.stats.data_packets_sent;
+        let before = sender.records.stats.data_packets_sent;
         (0..10).for_each(|more| _ = drain(&mut sender, now + Duration::from_millis(more * 10)));
-        sent.push(sender.stats.data_packets_sent - before);
+        sent.push(sender.records.stats.data_packets_sent - before);
     }
     assert_eq!(sent, [3, 0, 0, 0, 1, 0, 1, 0, 1, 0, 1, 0]);
 }
@@ -212,7 +212,7 @@ fn a_rate_law_may_have_a_timer_of_its_own() {
         ways: Ways::OURS,
     };
     let mut sender = sender_with(Wire::Sealed, law);
-    sender.trace.switch(true);
+    sender.records.trace.switch(true);
     let mut fired = Vec::new();
     let mut now = ms(0);
     while now < ms(45) {

@@ -70,7 +70,7 @@ impl SenderUnderTest {
             bench.apply(input);
             match *input {
                 "supply 1" => drop(bench.outputs(1)),
-                "GO 1" => bench.sender.events.clear(),
+                "GO 1" => bench.sender.events_mut().clear(),
                 _ => drop(bench.outputs(20)),
             }
         }
@@ -163,7 +163,7 @@ impl SenderUnderTest {
 
     fn outputs(&mut self, turns: u32) -> Vec<String> {
         let mut outputs: Vec<String> =
-            self.sender.events.drain(..).map(|e| describe_event(&e)).collect();
+            self.sender.events_mut().drain(..).map(|e| describe_event(&e)).collect();
         for _ in 0..turns {
             let mut out = Vec::new();
             if self.sender.poll_transmit(self.now, &mut self.own, &mut out).is_some() {
