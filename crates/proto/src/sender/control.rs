@@ -23,16 +23,14 @@ impl Sender {
         messages: Vec<(ControlSeq, Message)>,
     ) -> PacketOutcome {
         if end_received {
-            self.end_of_transfer.confirm();
+            self.end.confirm();
         }
         self.announced.open();
         if let Some(coins) = &mut self.coins {
-            coins.check(self.acks.received.high(), &messages);
+            coins.check(self.acks.high(), &messages);
         }
         for (seq, message) in messages {
-            // Even an old message is answered: its acknowledgement may have been lost.
-            self.acks.owed.get_or_insert(now);
-            if !self.acks.received.take(seq) {
+            if !self.acks.take(now, seq) {
                 continue;
             }
             if self.ledger.is_some() {
@@ -55,7 +53,7 @@ impl Sender {
             let taken = match message {
                 Message::Go(go) => self.on_go(now, go),
                 Message::Ok(ok) => {
-                    self.acks.received.note_ok(seq);
+                    self.acks.note_ok(seq);
                     self.on_ok(now, ok)
                 }
                 Message::Resend(resend) => self.on_resend(now, seq, &resend),
@@ -73,12 +71,22 @@ impl Sender {
         if !self.has_feedback() {
             self.note_rate(now);
         }
-        let until = match self.negotiated.profile.verdict {
-            true => self.leaves_at(now),
-            false => now + self.dally(),
-        };
-        self.phase.prolong(until);
+        self.prolong(now);
         PacketOutcome::Authentic
+    }
+
+    /// A control packet was answered: the dally, if it had begun, starts again.
+    fn prolong(&mut self, now: Instant) {
+        if !self.negotiated.profile.verdict {
+            self.end.prolong(now);
+            return;
+        }
+        let stats = &self.records.stats;
+        let (lost, sent) = (stats.data_packets_lost, stats.data_packets_sent);
+        let (gaps, interval) = (self.acks.has_gaps(), self.rtt.report_interval());
+        if let Some(times) = self.end.leave(now, gaps, lost, sent, interval) {
+            self.acks.repeat(now, times);
+        }
     }
 
     /// Handles the feedback inferred from OKs and RESENDs, if any.
@@ -126,7 +134,7 @@ impl Sender {
     }
 
     fn on_ok(&mut self, now: Instant, ok: Accepted) -> PacketOutcome {
-        self.control_timer = ok.control_timer;
+        self.end.set_control_timer(ok.control_timer);
         let Some(end) = ok.first.0.checked_add(u64::from(ok.count)) else {
             return PacketOutcome::Violation("an OK past the last number");
         };
@@ -157,10 +165,7 @@ impl Sender {
             self.on_offer(now, offer);
         }
         self.check_all_accepted();
-        let until = now + self.dally();
-        if !self.negotiated.profile.verdict
-            && self.scheduler.is_accepted()
-            && self.phase.settle(until)
+        if !self.negotiated.profile.verdict && self.scheduler.is_accepted() && self.end.settle(now)
         {
             self.records.events.push_back(Event::Finished(None));
             self.note_rate(now);
@@ -173,11 +178,10 @@ impl Sender {
         // One that the path delayed may belong to an earlier connection of the same program, and
         // have the sequence number of a true one.
         if result.is_none() && !self.negotiated.profile.marks_connection {
-            let received = &self.acks.received;
-            if resend.buffer < self.scheduler.next_supply() && received.is_after_oks(seq) {
+            if resend.buffer < self.scheduler.next_supply() && self.acks.is_after_oks(seq) {
                 return PacketOutcome::Violation("a RESEND for a buffer after its OK");
             }
-            if self.scheduler.may_be_granted(resend.buffer) && received.high().reaches(seq) {
+            if self.scheduler.may_be_granted(resend.buffer) && self.acks.high().reaches(seq) {
                 return PacketOutcome::Violation("a RESEND for a buffer without GO");
             }
         }
@@ -196,7 +200,7 @@ impl Sender {
             ledger.on_resend(resend.buffer, packets);
         }
         if due {
-            self.acks.drained = None;
+            self.acks.stop_repeats();
         }
         PacketOutcome::Authentic
     }
@@ -213,11 +217,10 @@ impl Sender {
             }
             self.release_all(now);
         }
-        let until = now + self.dally();
-        if self.phase.settle(until) {
+        if self.end.settle(now) {
             self.records.events.push_back(Event::Finished(Some(verdict)));
             self.note_rate(now);
-            self.end_of_transfer.on_acknowledged();
+            self.end.on_acknowledged();
         }
         PacketOutcome::Authentic
     }

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
+use super::Sender;
 use super::scheduler::{DataPacket, UNCONFIRMED_TRIPS};
-use super::{Sender, SenderPhase};
 use crate::fec::FecPolicy;
 use crate::time::{Instant, nanos};
 use crate::trace::TraceEvent;
@@ -147,7 +147,7 @@ impl Sender {
     }
 
     fn may_repair(&self) -> bool {
-        let auto = self.negotiated.repair == FecPolicy::Auto && self.phase == SenderPhase::Sending;
+        let auto = self.negotiated.repair == FecPolicy::Auto && self.end.is_sending();
         auto && !self.is_fully_paused()
     }
 

@@ -5,9 +5,11 @@
 //! before any packet at a higher position. The receiver's early gap detection depends on that. The
 //! state machine is drawn in `docs/protocol §10.1`.
 
+mod announced_burst;
 mod circuit_breaker;
 mod control;
 mod control_window;
+mod end_of_transfer;
 mod fec;
 #[cfg(test)]
 mod lying_tests;
@@ -19,7 +21,6 @@ mod reverse_path_queue;
 mod runtime_control;
 mod scheduler;
 mod skipped_numbers;
-mod states;
 mod subflows;
 #[cfg(test)]
 mod tests;
@@ -27,9 +28,11 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use announced_burst::AnnouncedBurst;
 use circuit_breaker::FeedbackWatch;
+use end_of_transfer::EndOfTransfer;
 use fec::FecPlanner;
-use null_ack::{AckState, AnnouncedBurst, EndOfTransfer};
+use null_ack::AckState;
 use pmtud::SenderPmtud;
 use progress_evidence::ProgressEvidence;
 use records::{Blocked, Records};
@@ -37,8 +40,9 @@ use reverse_path_queue::ReversePathQueue;
 use runtime_control::Pause;
 pub(crate) use scheduler::CoinEvidence;
 use scheduler::{CoinTest, OutgoingPacket, PacketBody, Scheduler};
+#[cfg(test)]
+use scheduler::{OutgoingBuffer, SendingState};
 use skipped_numbers::SkippedNumbers;
-use states::SenderPhase;
 use subflows::{RecentRates, SubflowRole};
 
 use crate::api::Event;
@@ -52,12 +56,11 @@ use crate::rate::window::Gate;
 use crate::rate::{Law, Pacing, RateControl, Sample, is_long, keeps_to_the_letter};
 use crate::rtt::RttEstimator;
 use crate::stats::Stats;
-use crate::time::Instant;
+use crate::time::{Instant, earliest};
 use crate::timers::{SenderTimer, Timer, first};
 use crate::trace::{RateLine, Recorder, Stage, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber, Rate};
-use crate::wire::packet::{Burst, End, RateLimit, Report};
-use crate::wire_profile::LONG_DALLY;
+use crate::wire::packet::{Burst, End, NullAck, RateLimit, Report};
 
 /// The sending machine.
 #[derive(Debug)]
@@ -72,7 +75,7 @@ pub(crate) struct Sender {
     offers: Burst,
     /// The receiver's rate limit, and the number of the packet that carried it.
     limit: (PacketNumber, RateLimit),
-    end_of_transfer: EndOfTransfer,
+    end: EndOfTransfer,
     /// Whether the pacer keeps burst values strictly.
     strict_bursts: bool,
     pacer: Gate,
@@ -91,13 +94,11 @@ pub(crate) struct Sender {
     feedback: FeedbackWatch,
     progress: ProgressEvidence,
     fec_planner: FecPlanner,
-    control_timer: Duration,
     pause: Pause,
     subflows: SubflowRole,
     recent_rates: RecentRates,
     /// The latest delivery rate.
     delivery_rate: Option<Rate>,
-    phase: SenderPhase,
     records: Records,
 }
 
@@ -126,7 +127,7 @@ impl Sender {
             offers: negotiated.burst,
             limit: (PacketNumber(0), RateLimit::Unset),
             announced: AnnouncedBurst::new(now, announced, infers_feedback),
-            end_of_transfer: EndOfTransfer::default(),
+            end: EndOfTransfer::new(&negotiated.profile),
             strict_bursts,
             pacer: Gate::new(strict_bursts),
             uncharged: 0,
@@ -141,12 +142,10 @@ impl Sender {
             feedback: FeedbackWatch::new(now),
             progress: ProgressEvidence::new(),
             fec_planner: FecPlanner::default(),
-            control_timer: Duration::ZERO,
             pause: Pause::default(),
             subflows: SubflowRole::default(),
             recent_rates: RecentRates::default(),
             delivery_rate: None,
-            phase: SenderPhase::Sending,
             records: Records::new(first),
         }
     }
@@ -171,7 +170,7 @@ impl Sender {
             self.records.release(number, buffer);
             return;
         }
-        self.acks.drained = None;
+        self.acks.stop_repeats();
         self.note_buffer(now, number, Stage::Supplied);
         if last {
             self.learn_last(number);
@@ -180,7 +179,7 @@ impl Sender {
 
     /// There is nothing after buffer `end.buffers`.
     pub(crate) fn end(&mut self, now: Instant, end: End) {
-        if self.negotiated.profile.verdict && self.end_of_transfer.announce(now, end) {
+        if self.negotiated.profile.verdict && self.end.announce(now, end) {
             self.learn_last(BufferNumber(end.buffers));
         }
     }
@@ -188,7 +187,7 @@ impl Sender {
     /// Sets what limits the transfer so far. After the verdict it does not change, so that both
     /// ends have the same.
     pub(crate) fn set_limit_cause(&mut self, limit: u8) {
-        if self.phase == SenderPhase::Sending {
+        if self.end.is_sending() {
             self.records.stats.limit = limit;
         }
     }
@@ -216,12 +215,12 @@ impl Sender {
 
     /// Whether everything is acknowledged.
     pub(crate) fn is_finished(&self) -> bool {
-        self.phase == SenderPhase::Finished
+        self.end.is_finished()
     }
 
     /// Whether the receiver's verdict (on `rfc998` its last OK) has arrived.
     pub(crate) fn is_settled(&self) -> bool {
-        self.phase != SenderPhase::Sending
+        !self.end.is_sending()
     }
 
     /// Hands every buffer back.
@@ -255,7 +254,7 @@ impl Sender {
 
     /// Whether data or an acknowledgement wait for room within the amplification limit.
     pub(crate) fn waits_for_room(&self) -> bool {
-        self.next_waits() || (self.acks.owed.is_some() && !self.may_acknowledge())
+        self.next_waits() || (self.acks.is_owed() && !self.may_acknowledge())
     }
 
     /// The evidence since the last call.
@@ -283,7 +282,7 @@ impl Sender {
 
     /// High consecutive sequence number received.
     pub(crate) fn high(&self) -> ControlSeq {
-        self.acks.received.high()
+        self.acks.high()
     }
 
     /// The retransmission timeout of packets without data.
@@ -314,24 +313,16 @@ impl Sender {
 
     fn check_all_accepted(&mut self) {
         if self.scheduler.is_accepted() {
-            self.acks.drained = None;
+            self.acks.stop_repeats();
         }
     }
 
     /// The receiver closed: no need to dally.
     pub(crate) fn handle_done_packet(&mut self) -> PacketOutcome {
-        match self.phase.close() {
+        match self.end.close() {
             true => PacketOutcome::Authentic,
             false => PacketOutcome::Violation("closed before everything was sent"),
         }
-    }
-
-    /// The dally, by the receiver's last reported control timer (`docs/protocol §7.3`).
-    fn dally(&self) -> Duration {
-        let profile = &self.negotiated.profile;
-        let (least, most) = profile.dally;
-        let long = (self.control_timer * profile.dally_timers).min(LONG_DALLY);
-        long.max(self.control_timer * 2).clamp(least, most)
     }
 
     /// Handles a REPORT.
@@ -381,14 +372,12 @@ impl Sender {
 
     /// When `timer` expires, if it is set.
     fn deadline(&self, timer: SenderTimer, now: Instant) -> Option<Instant> {
-        let sends = match self.phase {
-            SenderPhase::Finished => return None,
-            SenderPhase::Dallying(until) if timer == SenderTimer::Dally => return Some(until),
-            SenderPhase::Dallying(_) => false,
-            SenderPhase::Sending => true,
-        };
+        if self.end.is_finished() {
+            return None;
+        }
+        let sends = self.end.is_sending();
         match timer {
-            SenderTimer::Dally => None,
+            SenderTimer::Dally => self.end.deadline(),
             SenderTimer::PathMtu => self.path_mtu_due(now).filter(|_| sends),
             SenderTimer::Inferred => self.ledger.as_ref()?.lands_at(),
             SenderTimer::Rate => {
@@ -418,7 +407,7 @@ impl Sender {
             self.records.trace.note(now, || TraceEvent::Timer { timer: timer.into() });
         }
         match timer {
-            SenderTimer::Dally => self.phase = SenderPhase::Finished,
+            SenderTimer::Dally => self.end.expire(),
             SenderTimer::PathMtu => self.on_path_mtu_timer(now),
             SenderTimer::Inferred => self.on_inferred_arrivals(now),
             SenderTimer::Rate => self.rate.on_timeout(now),
@@ -454,7 +443,7 @@ impl Sender {
         codec: &mut Codec,
         out: &mut Vec<u8>,
     ) -> Option<usize> {
-        if self.phase == SenderPhase::Finished {
+        if self.end.is_finished() {
             return None;
         }
         self.plan_repairs(now);
@@ -466,7 +455,7 @@ impl Sender {
             self.put_null_ack(now, codec, out);
             return Some(out.len() - before);
         }
-        if self.phase != SenderPhase::Sending {
+        if !self.end.is_sending() {
             return None;
         }
         if let Some(probe) = self.put_probe(now, codec, out) {
@@ -593,7 +582,7 @@ impl Sender {
                 same_size && whole <= largest && whole <= room
             });
             let Some(leaving) = leaving else { break };
-            let sent = leaving.put(self.acks.received.high(), law, codec, out);
+            let sent = leaving.put(self.acks.high(), law, codec, out);
             let OutgoingPacket { number, what, ends, .. } = leaving;
             let len = out.len() - at;
             let sent = match &mut self.ledger {
@@ -655,7 +644,7 @@ impl Sender {
     fn account(&mut self, now: Instant, number: BufferNumber, what: &PacketBody) {
         if let PacketBody::Data(piece) = what {
             // DATA carries the acknowledgement.
-            self.acks.owed = None;
+            self.acks.on_acknowledged();
             self.note_repairable(now, number, piece);
             if !piece.resend {
                 self.on_fresh_sent(now);
@@ -672,6 +661,98 @@ impl Sender {
             if piece.last_of_buffer {
                 self.note_buffer(now, number, Stage::Sent);
             }
+        }
+    }
+
+    // ---- NULL-ACK
+
+    /// Nothing is left to send: announces that to the receiver (§6.4).
+    fn announce_drained(&mut self, now: Instant) {
+        let supplied = self.scheduler.next_supply() > BufferNumber::FIRST;
+        let sent = supplied && self.scheduler.outstanding() > 0;
+        if !self.acks.is_repeating()
+            && sent
+            && self.end.is_sending()
+            && let Some(repeats) = self.negotiated.profile.drained_repeats
+        {
+            self.acks.repeat(now, repeats + 1);
+        }
+    }
+
+    /// When a NULL-ACK is due if no data leave before.
+    fn null_ack_at(&self, now: Instant) -> Option<Instant> {
+        if !self.may_acknowledge() {
+            return None;
+        }
+        let sends = self.end.is_sending();
+        let data_soon = self.scheduler.may_be_due() && !self.is_fully_paused();
+        let data_soon = data_soon.then(|| self.pacing().burst.interval);
+        // The repetitions of an unvalidated receiver make room for data, which acknowledge too.
+        let waits = data_soon.is_some() && self.coins.is_some();
+        earliest([
+            self.acks.deadline(data_soon, waits),
+            self.end.end_due(),
+            self.burst_due(now),
+            self.pause_due(),
+            self.size_announcement_due().filter(|_| sends),
+            self.reverse_queue.due().filter(|_| sends),
+        ])
+    }
+
+    /// When changed burst values are to be announced.
+    fn burst_due(&self, now: Instant) -> Option<Instant> {
+        let burst = self.asked().burst;
+        let rtt = self.rtt.smoothed();
+        if self.coins.is_some() {
+            return None;
+        }
+        if self.strict_bursts {
+            let rtt = rtt.unwrap_or_default();
+            if !self.end.is_sending() {
+                return None;
+            }
+            return self
+                .announced
+                .announce_in_force_at(burst, self.offers, rtt)
+                .map(|at| at.max(now));
+        }
+        let rtt = rtt.unwrap_or(Duration::from_secs(1)).max(Duration::from_millis(10));
+        let due = self.has_feedback().then(|| self.announced.announce_at(burst, rtt)).flatten();
+        due.filter(|at| *at <= now)
+    }
+
+    fn put_null_ack(&mut self, now: Instant, codec: &mut Codec, out: &mut Vec<u8>) {
+        let start = out.len();
+        // Before the receiver's first control packet, and while its address is not validated, the
+        // negotiated values hold.
+        let agreed = self.coins.is_some() || self.strict_bursts && !self.announced.is_open();
+        let burst = if agreed { self.announced.burst() } else { self.asked().burst };
+        let idle = !self.scheduler.has_retransmits()
+            && self.scheduler.due().is_none()
+            && !self.scheduler.has_repairs();
+        let next_supply = self.scheduler.next_supply();
+        let end = self.end.end();
+        let null_ack = NullAck {
+            number: PacketNumber(0),
+            ack: self.acks.high(),
+            burst,
+            sent_through: (idle && next_supply.0 > 1).then(|| self.scheduler.sent_through()),
+            end,
+            packet_bytes: self.announced_packet_bytes(),
+            limit: self.records.stats.limit,
+            back_millis: self.reverse_queue.announce(now),
+            paused: self.is_fully_paused(),
+        };
+        let number = codec.put_null_ack(out, &null_ack);
+        self.on_other_sent(now, number, out.len() - start);
+        self.on_size_announced(now);
+        self.announced.on_announced(now, burst);
+        let interval = self.rtt.report_interval();
+        self.pause.on_announced(now + interval);
+        self.acks.on_null_ack(now, self.end.repeat_interval(interval));
+        if end.is_some() {
+            self.end.on_end_sent(now + self.rtt.timeout());
+            self.rtt.back_off();
         }
     }
 
@@ -789,6 +870,20 @@ impl Sender {
             marked: self.sampler.marked_packets(),
             delivered: self.sampler.delivered_bytes(),
             accepted_bytes: self.records.stats.image_bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Sender {
+    /// The state of `buffer`, for tables.
+    pub(crate) fn buffer_state(&self, buffer: BufferNumber) -> &'static str {
+        match self.scheduler.buffer(buffer).map(OutgoingBuffer::state) {
+            None if buffer < self.scheduler.next_supply() => "ACCEPTED",
+            None => "None",
+            Some(SendingState::Granted) => "GRANTED",
+            Some(SendingState::Sending) => "SENDING",
+            Some(SendingState::Sent) => "SENT",
         }
     }
 }

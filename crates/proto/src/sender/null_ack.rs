@@ -1,263 +1,136 @@
-//! NULL-ACK: acknowledgements without data, END, changed burst values, and that nothing is left to
-//! send (`docs/protocol §6.4, §7.1`).
+//! Acknowledgements of control messages, and when a NULL-ACK must carry them because no data do
+//! (`docs/protocol §6.4, §7.1`).
+//!
+//! In go control messages and packets that leave. Out come the acknowledgement, and when a NULL-ACK
+//! acknowledges, or repeats that nothing is left to send.
 
 use std::time::Duration;
 
 use super::control_window::ControlWindow;
-use super::{Sender, SenderPhase};
-use crate::codec::Codec;
 use crate::time::{Instant, earliest};
-use crate::units::{BufferNumber, PacketNumber};
-use crate::wire::packet::{Burst, End, NullAck};
+use crate::units::ControlSeq;
 
-/// How often an adaptive sender on `rfc998` announces its first burst values before any data: with
-/// the negotiated ones, the data timers of every buffer would expire at once.
-const ANNOUNCEMENTS: u8 = 3;
-/// Packets for which new burst values must last to be worth a NULL-ACK.
-const WORTH_PACKETS: u64 = 8;
-/// Changes up to this part of the value are not announced.
-const SLIGHT_CHANGE_PART: u64 = 32;
 /// A control message is answered with a NULL-ACK if no data would carry the answer this soon.
 const ACK_DELAY: Duration = Duration::from_millis(2);
-/// How often a verdict is acknowledged, at least and at most (`docs/protocol §7.3`).
-const LEAVE_TIMES: (u8, u8) = (3, 16);
-/// These repetitions are closer than others by this factor: the program ends when they have left.
-const LEAVE_PART: u32 = 4;
-/// Probability, in millionths, that all acknowledgements of the verdict are lost.
-const ALL_LOST_PPM: u64 = 10;
 
 /// Pending acknowledgements.
 #[derive(Debug, Default)]
 pub(super) struct AckState {
-    pub(super) received: ControlWindow,
+    received: ControlWindow,
     /// When the first control message came that is not acknowledged yet.
-    pub(super) owed: Option<Instant>,
+    owed: Option<Instant>,
     /// When to repeat that nothing is left to send, and how often.
-    pub(super) drained: Option<(Instant, u8)>,
+    repeats: Option<(Instant, u8)>,
 }
 
-/// The announced burst values; on `rfc998` they are those in force.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AnnouncedBurst {
-    burst: Burst,
-    at: Instant,
-    /// Remaining announcements of the first values.
-    left: u8,
-    /// A control packet has come: before the first GO no change is announced.
-    open: bool,
-}
+impl AckState {
+    // ---- control messages
 
-impl AnnouncedBurst {
-    /// The receiver knows `burst`. If `repeat`, the sender's own first values are announced
-    /// [`ANNOUNCEMENTS`] times.
-    pub(super) fn new(now: Instant, burst: Burst, repeat: bool) -> Self {
-        Self { burst, at: now, left: if repeat { ANNOUNCEMENTS } else { 0 }, open: false }
+    /// The message `seq` came. Returns whether it is new. Even an old one is answered: its
+    /// acknowledgement may have been lost.
+    pub(super) fn take(&mut self, now: Instant, seq: ControlSeq) -> bool {
+        self.owed.get_or_insert(now);
+        self.received.take(seq)
     }
 
-    pub(super) fn burst(&self) -> Burst {
-        self.burst
+    /// The message `seq` is an OK.
+    pub(super) fn note_ok(&mut self, seq: ControlSeq) {
+        self.received.note_ok(seq);
     }
 
-    /// A control packet came.
-    pub(super) fn open(&mut self) {
-        self.open = true;
+    /// Whether `seq` is newer than every OK so far.
+    pub(super) fn is_after_oks(&self, seq: ControlSeq) -> bool {
+        self.received.is_after_oks(seq)
     }
 
-    fn announce(&mut self, now: Instant, burst: Burst) {
-        *self = Self { burst, at: now, left: self.left.saturating_sub(1), ..*self };
+    /// High consecutive sequence number received (RFC 998 §5.2.1).
+    pub(super) fn high(&self) -> ControlSeq {
+        self.received.high()
     }
 
-    /// When to announce `burst`, if it differs from the announced values: by a tenth, and a round
-    /// trip after the last announcement.
-    fn announce_at(&self, burst: Burst, rtt: Duration) -> Option<Instant> {
-        let (old, new) = (per_packet(self.burst), per_packet(burst));
-        if self.left > 0 {
-            return Some(self.at);
-        }
-        (old.abs_diff(new) > old / 10).then_some(self.at + rtt)
+    /// Whether a message is missing before one that has come.
+    pub(super) fn has_gaps(&self) -> bool {
+        self.received.has_gaps()
     }
 
-    /// The same where the announced values are in force: sooner, so that the rate law need not
-    /// wait, but once per number of packets, since on some networks every packet costs the same.
-    /// Values slower by a tenth, and those in the receiver's `offers`, are announced at once.
-    fn announce_in_force_at(&self, burst: Burst, offers: Burst, rtt: Duration) -> Option<Instant> {
-        let same = burst == self.burst;
-        if !self.open || same && matches!(self.left, 0 | ANNOUNCEMENTS) {
-            return None;
-        }
-        let (old, new) = (per_packet(self.burst), per_packet(burst));
-        let looser = self.burst != self.burst.stricter(offers);
-        if self.left > 0 || looser || new > old + old / 10 {
-            return Some(self.at);
-        }
-        if old.abs_diff(new) <= old / SLIGHT_CHANGE_PART {
-            return None;
-        }
-        let worth = Duration::from_nanos(new.saturating_mul(WORTH_PACKETS));
-        Some(self.at + if new > old { worth } else { worth.max(rtt / 4) })
-    }
-}
+    // ---- what leaves
 
-/// Nanoseconds per packet.
-fn per_packet(burst: Burst) -> u64 {
-    burst.interval.as_nanos() as u64 / u64::from(burst.packets.max(1))
-}
-
-/// END, repeated until it is acknowledged (`docs/protocol §7.1`).
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct EndOfTransfer {
-    end: Option<End>,
-    acknowledged: bool,
-    pub(super) due: Option<Instant>,
-    /// When this end leaves: the verdict and all before it has arrived, and is acknowledged by
-    /// then.
-    leaves: Option<Instant>,
-}
-
-impl EndOfTransfer {
-    /// Sets the client's END. False if it was set before.
-    pub(super) fn announce(&mut self, now: Instant, end: End) -> bool {
-        let new = self.end.is_none();
-        if new {
-            self.end = Some(end);
-            self.due = Some(now).filter(|_| !self.acknowledged);
-        }
-        new
+    /// Whether an acknowledgement must leave.
+    pub(super) fn is_owed(&self) -> bool {
+        self.owed.is_some()
     }
 
-    /// The receiver acknowledged END. An END that was not sent yet cannot be acknowledged.
-    pub(super) fn confirm(&mut self) {
-        if self.end.is_some() {
-            self.on_acknowledged();
-        }
-    }
-
-    /// END is acknowledged: it leaves no more.
+    /// Data left that carry the acknowledgement.
     pub(super) fn on_acknowledged(&mut self) {
-        self.acknowledged = true;
-        self.due = None;
+        self.owed = None;
+    }
+
+    /// There is something to send, or everything is accepted.
+    pub(super) fn stop_repeats(&mut self) {
+        self.repeats = None;
+    }
+
+    /// A NULL-ACK leaves so many `times` from now on.
+    pub(super) fn repeat(&mut self, now: Instant, times: u8) {
+        self.repeats = Some((now, times));
+    }
+
+    /// Whether NULL-ACK repeats already that nothing is left to send.
+    pub(super) fn is_repeating(&self) -> bool {
+        self.repeats.is_some()
+    }
+
+    /// When a NULL-ACK is due. If data leave soon they carry the acknowledgement, unless they are
+    /// further apart: a burst has this `interval`. `waits`: the acknowledgement waits for data in
+    /// any case.
+    pub(super) fn deadline(&self, data_soon: Option<Duration>, waits: bool) -> Option<Instant> {
+        let wait =
+            data_soon.map_or(Duration::ZERO, |interval| ACK_DELAY.max(interval.min(ACK_DELAY * 8)));
+        let owed = self.owed.filter(|_| !waits).map(|at| at + wait);
+        earliest([owed, self.repeats.filter(|(_, left)| *left > 0).map(|(at, _)| at)])
+    }
+
+    /// A NULL-ACK left; repetitions are `interval` apart.
+    pub(super) fn on_null_ack(&mut self, now: Instant, interval: Duration) {
+        self.owed = None;
+        if let Some((at, left)) = self.repeats {
+            self.repeats = Some((at.max(now) + interval, left.saturating_sub(1)));
+        }
     }
 }
 
-impl Sender {
-    /// Nothing is left to send: announces that to the receiver (§6.4).
-    pub(super) fn announce_drained(&mut self, now: Instant) {
-        let supplied = self.scheduler.next_supply() > BufferNumber::FIRST;
-        let sent = supplied && self.scheduler.outstanding() > 0;
-        if self.acks.drained.is_none() && sent && self.phase == SenderPhase::Sending {
-            self.acks.drained =
-                self.negotiated.profile.drained_repeats.map(|repeats| (now, repeats + 1));
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(n: u64) -> Instant {
+        Instant::from_nanos(n * 1_000_000)
     }
 
-    /// When a sender with the verdict leaves. With control messages missing before the verdict it
-    /// dallies. Otherwise it acknowledges the verdict so often that hardly ever all of them are
-    /// lost, and leaves then.
-    pub(super) fn leaves_at(&mut self, now: Instant) -> Instant {
-        if let Some(at) = self.end_of_transfer.leaves {
-            return at;
-        }
-        if self.phase == SenderPhase::Sending || self.acks.received.has_gaps() {
-            return now + self.dally();
-        }
-        let (lost, sent) =
-            (self.records.stats.data_packets_lost, self.records.stats.data_packets_sent.max(1));
-        let mut all_lost = 1_000_000;
-        let mut times = 0;
-        while times < LEAVE_TIMES.0 || (all_lost > ALL_LOST_PPM && times < LEAVE_TIMES.1) {
-            all_lost = all_lost * lost.min(sent) / sent;
-            times += 1;
-        }
-        self.acks.drained = Some((now, times));
-        // The last one leaves after the others, and this host may be a little late.
-        let apart = self.rtt.report_interval() / LEAVE_PART;
-        *self.end_of_transfer.leaves.insert(now + apart * u32::from(times - 1) + apart / 2)
+    #[test]
+    fn an_acknowledgement_waits_for_data_that_leave_soon() {
+        let mut acks = AckState::default();
+        assert_eq!(acks.deadline(None, false), None);
+        assert!(acks.take(ms(5), ControlSeq(1)) && !acks.take(ms(6), ControlSeq(1)));
+        let due = [None, Some(0), Some(5), Some(50)].map(|interval| {
+            acks.deadline(interval.map(Duration::from_millis), false).expect("it is owed")
+        });
+        assert_eq!(due, [ms(5), ms(7), ms(10), ms(21)]);
+        assert_eq!(acks.deadline(None, true), None, "it waits for data");
+        acks.on_acknowledged();
+        assert_eq!(acks.deadline(None, false), None);
     }
 
-    /// When a NULL-ACK is due if no data leave before.
-    pub(super) fn null_ack_at(&self, now: Instant) -> Option<Instant> {
-        if !self.may_acknowledge() {
-            return None;
-        }
-        let data_soon = self.scheduler.may_be_due() && !self.is_fully_paused();
-        let pacing = self.pacing();
-        let wait = if data_soon {
-            ACK_DELAY.max(pacing.burst.interval.min(ACK_DELAY * 8))
-        } else {
-            Duration::ZERO
-        };
-        let changed = self.burst_due(now);
-        // The repetitions of an unvalidated receiver make room for data, which acknowledge too.
-        let owed = self.acks.owed.filter(|_| !(data_soon && self.coins.is_some()));
-        earliest([
-            owed.map(|at| at + wait),
-            self.acks.drained.filter(|(_, left)| *left > 0).map(|(at, _)| at),
-            self.end_of_transfer.due,
-            changed,
-            self.pause_due(),
-            self.size_announcement_due().filter(|_| self.phase == SenderPhase::Sending),
-            self.reverse_queue.due().filter(|_| self.phase == SenderPhase::Sending),
-        ])
-    }
-
-    /// When changed burst values are to be announced.
-    fn burst_due(&self, now: Instant) -> Option<Instant> {
-        let burst = self.asked().burst;
-        let rtt = self.rtt.smoothed();
-        if self.coins.is_some() {
-            return None;
-        }
-        if self.strict_bursts {
-            let rtt = rtt.unwrap_or_default();
-            if self.phase != SenderPhase::Sending {
-                return None;
-            }
-            return self
-                .announced
-                .announce_in_force_at(burst, self.offers, rtt)
-                .map(|at| at.max(now));
-        }
-        let rtt = rtt.unwrap_or(Duration::from_secs(1)).max(Duration::from_millis(10));
-        let due = self.has_feedback().then(|| self.announced.announce_at(burst, rtt)).flatten();
-        due.filter(|at| *at <= now)
-    }
-
-    pub(super) fn put_null_ack(&mut self, now: Instant, codec: &mut Codec, out: &mut Vec<u8>) {
-        let start = out.len();
-        // Before the receiver's first control packet, and while its address is not validated, the
-        // negotiated values hold.
-        let agreed = self.coins.is_some() || self.strict_bursts && !self.announced.open;
-        let burst = if agreed { self.announced.burst } else { self.asked().burst };
-        let idle = !self.scheduler.has_retransmits()
-            && self.scheduler.due().is_none()
-            && !self.scheduler.has_repairs();
-        let next_supply = self.scheduler.next_supply();
-        let end = self.end_of_transfer.end.filter(|_| !self.end_of_transfer.acknowledged);
-        let null_ack = NullAck {
-            number: PacketNumber(0),
-            ack: self.acks.received.high(),
-            burst,
-            sent_through: (idle && next_supply.0 > 1).then(|| self.scheduler.sent_through()),
-            end,
-            packet_bytes: self.announced_packet_bytes(),
-            limit: self.records.stats.limit,
-            back_millis: self.reverse_queue.announce(now),
-            paused: self.is_fully_paused(),
-        };
-        let number = codec.put_null_ack(out, &null_ack);
-        self.on_other_sent(now, number, out.len() - start);
-        self.acks.owed = None;
-        self.on_size_announced(now);
-        self.announced.announce(now, burst);
-        self.pause.on_announced(now + self.rtt.report_interval());
-        if let Some((at, left)) = self.acks.drained {
-            let part = if self.end_of_transfer.leaves.is_some() { LEAVE_PART } else { 1 };
-            let next = at.max(now) + self.rtt.report_interval() / part;
-            self.acks.drained = Some((next, left.saturating_sub(1)));
-        }
-        if end.is_some() {
-            self.end_of_transfer.due = Some(now + self.rtt.timeout());
-            self.rtt.back_off();
-        }
+    #[test]
+    fn repetitions_end_by_themselves() {
+        let mut acks = AckState::default();
+        acks.repeat(ms(0), 2);
+        let times = [(); 3].map(|()| {
+            let at = acks.deadline(None, false);
+            acks.on_null_ack(at.unwrap_or_default(), Duration::from_millis(10));
+            at
+        });
+        assert_eq!(times, [Some(ms(0)), Some(ms(10)), None]);
+        assert!(acks.is_repeating(), "they do not begin again");
     }
 }

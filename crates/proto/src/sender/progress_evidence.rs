@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::Sender;
 use super::scheduler::ResendEvidence;
-use super::{Sender, SenderPhase};
 use crate::negotiated::{ProgressCounter, ProgressTimescale};
 use crate::time::Instant;
 
@@ -83,8 +83,8 @@ impl Sender {
         let may_stall =
             self.negotiated.profile.reports || self.progress.futile == Some(self.progress.count);
         let supplied = self.scheduler.has_supplied() && may_stall;
-        let goes_on = self.phase == SenderPhase::Sending && !self.pause.is_on();
-        let some = goes_on && (supplied || self.end_of_transfer.due.is_some());
+        let goes_on = self.end.is_sending() && !self.pause.is_on();
+        let some = goes_on && (supplied || self.end.end_due().is_some());
         let tries = self.records.stats.data_packets_sent;
         some.then_some(ProgressCounter { signs: self.progress.count, tries })
     }

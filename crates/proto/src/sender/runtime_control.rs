@@ -1,7 +1,7 @@
 //! Settings that the client changes while it sends (`docs/protocol §6.9`): the rate law, its
 //! ceiling, and a pause.
 
-use super::{Sender, SenderPhase};
+use super::Sender;
 use crate::negotiated::Negotiated;
 use crate::rate::{Law, burst_for};
 use crate::time::Instant;
@@ -93,7 +93,7 @@ impl Sender {
 
     /// When a pause or its end is to be announced.
     pub(super) fn pause_due(&self) -> Option<Instant> {
-        self.pause.due().filter(|_| self.phase == SenderPhase::Sending)
+        self.pause.due().filter(|_| self.end.is_sending())
     }
 
     /// A control packet has the receiver's rate limit (`sealed`). The newest packet counts.

@@ -73,7 +73,7 @@ fn an_end_acknowledged_before_it_was_sent_is_sent_until_acknowledged() {
     sender.handle_control(ms(0), true, Vec::new());
     sender.end(ms(1), End { buffers: 0, bytes: 0, digest: [0; 32] });
     assert!(drain(&mut sender, ms(1)) < 4);
-    assert!(sender.end_of_transfer.due.is_some(), "it is not acknowledged");
+    assert!(sender.end.end_due().is_some(), "it is not acknowledged");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn an_ok_with_one_unsent_buffer_is_a_violation() {
     supply(&mut sender, 1);
     supply(&mut sender, 2);
     let mut now = ms(0);
-    while !sender.scheduler.buffers().all(scheduler::OutgoingBuffer::is_sent) {
+    while !sender.scheduler.buffers().all(OutgoingBuffer::is_sent) {
         drain(&mut sender, now);
         now += Duration::from_millis(1);
     }
