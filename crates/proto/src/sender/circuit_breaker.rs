@@ -1,9 +1,13 @@
 //! Missing feedback: the feedback timeout, and the circuit breaker (RFC 8084).
+//!
+//! In go the times at which the receiver's packets and news in its feedback came, and at which data
+//! left. Out come when missing feedback counts as a timeout, whether the breaker is open, and the
+//! probes that an open one lets through.
 
 use std::time::Duration;
 
-use super::Sender;
 use crate::rate::Sample;
+use crate::rtt::RttEstimator;
 use crate::time::Instant;
 
 /// The breaker opens after this, or eight round trips (`docs/protocol §7.5`).
@@ -21,12 +25,12 @@ const MAX_DOUBLINGS: u32 = 5;
 
 /// The times of the receiver's feedback.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FeedbackWatch {
+pub(super) struct CircuitBreaker {
     last_packet: Instant,
     /// When the rate law was informed of the feedback timeout, since the last packet.
-    pub(super) silence_reported: Option<Instant>,
+    silence_reported: Option<Instant>,
     /// When the newest report came, or the oldest packet in flight left.
-    pub(super) reported: Instant,
+    reported: Instant,
     /// The counts in the newest report: delivered and lost packets.
     counts: (u64, u64),
     probe_due: Instant,
@@ -36,7 +40,7 @@ pub(super) struct FeedbackWatch {
     last_data: Instant,
 }
 
-impl FeedbackWatch {
+impl CircuitBreaker {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             last_packet: now,
@@ -49,17 +53,73 @@ impl FeedbackWatch {
         }
     }
 
+    /// An authentic packet of the receiver came.
     pub(super) fn on_authentic(&mut self, now: Instant) {
         self.last_packet = now;
         self.silence_reported = None;
     }
 
     /// A report came; one without a new packet does not count.
-    pub(super) fn on_reported(&mut self, now: Instant, sample: &Sample) {
+    pub(super) fn on_sample(&mut self, now: Instant, sample: &Sample) {
         let counts = (sample.delivered_packets, sample.lost_packets);
         if std::mem::replace(&mut self.counts, counts) != counts {
             self.reported = now;
         }
+    }
+
+    /// The wait for a report begins now.
+    pub(super) fn restart(&mut self, now: Instant) {
+        self.reported = now;
+    }
+
+    /// A pause is over: no report was due meanwhile.
+    pub(super) fn on_pause_over(&mut self, now: Instant) {
+        self.reported = self.reported.max(now);
+    }
+
+    /// When the newest report came, or the oldest packet in flight left.
+    pub(super) fn reported(&self) -> Instant {
+        self.reported
+    }
+
+    /// When missing feedback on packets in flight, the newest of which left at `last_sent`, counts
+    /// as a timeout.
+    pub(super) fn deadline(&self, rtt: &RttEstimator, last_sent: Option<Instant>) -> Instant {
+        let timeout = (rtt.assumed() * 3).max(rtt.timeout()).max(Duration::from_millis(200));
+        let since = self.silence_reported.unwrap_or(self.last_packet).max(self.last_packet);
+        since.max(last_sent.unwrap_or(since)) + timeout
+    }
+
+    /// That timeout has come.
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.silence_reported = Some(now);
+    }
+
+    /// When all data that left until `last_sent` count as lost, if that is `after` so long without
+    /// feedback.
+    pub(super) fn all_lost_at(
+        &self,
+        after: Duration,
+        rtt: &RttEstimator,
+        last_sent: Instant,
+    ) -> Instant {
+        self.reported.max(last_sent) + after.max(rtt.assumed() * 2)
+    }
+
+    /// Data leave that are no probe.
+    pub(super) fn on_data_left(&mut self, now: Instant) {
+        self.last_data = now;
+        self.probes = 0;
+    }
+
+    /// When data other than probes left last.
+    pub(super) fn last_data(&self) -> Instant {
+        self.last_data
+    }
+
+    /// Whether the breaker is open, if feedback on packets in flight can be expected `since` then.
+    pub(super) fn is_open(&self, now: Instant, rtt: &RttEstimator, since: Instant) -> bool {
+        now.since(since.max(self.reported)) > BREAKER.max(rtt.assumed() * 8)
     }
 
     /// When an open breaker lets the next packet through.
@@ -80,68 +140,15 @@ impl FeedbackWatch {
     }
 }
 
-impl Sender {
-    /// When the missing feedback counts as a timeout.
-    pub(super) fn feedback_overdue_at(&self) -> Option<Instant> {
-        if !self.has_feedback() || self.is_fully_paused() || self.sampler.in_flight_bytes() == 0 {
-            return None;
-        }
-        let rtt = self.rtt.assumed();
-        let timeout = (rtt * 3).max(self.rtt.timeout()).max(Duration::from_millis(200));
-        let since = self
-            .feedback
-            .silence_reported
-            .unwrap_or(self.feedback.last_packet)
-            .max(self.feedback.last_packet);
-        Some(since.max(self.sampler.last_sent().unwrap_or(since)) + timeout)
-    }
-
-    /// When an emulated protocol with such a rule declares all outstanding data lost.
-    pub(super) fn all_lost_at(&self) -> Option<Instant> {
-        let after = self.scheduler.ways().all_lost_after?;
-        let waits = self.scheduler.has_supplied() && !self.scheduler.may_be_due();
-        let since = self.feedback.reported.max(self.sampler.last_sent()?);
-        (waits && !self.is_fully_paused()).then(|| since + after.max(self.rtt.assumed() * 2))
-    }
-
-    /// Whether the sender gets feedback on its packets.
-    pub(super) fn has_feedback(&self) -> bool {
-        self.negotiated.profile.reports || self.ledger.is_some()
-    }
-
-    /// Data leave that are no probe.
-    pub(super) fn on_data_left(&mut self, now: Instant) {
-        self.records.block_over(now);
-        self.feedback.last_data = now;
-        self.feedback.probes = 0;
-    }
-
-    pub(super) fn breaker_open(&self, now: Instant) -> bool {
-        let rtt = self.rtt.assumed();
-        let since = match &self.ledger {
-            // Before a buffer was sent there can be no feedback on it; but packets that the window
-            // holds back are never sent.
-            Some(ledger) => {
-                let held = || (self.room(&self.pacing()) == 0).then_some(self.feedback.last_data);
-                ledger.waits_since().or_else(held).map(|at| at.max(self.feedback.reported))
-            }
-            None => Some(self.feedback.reported),
-        };
-        self.has_feedback()
-            && self.sampler.in_flight_bytes() > 0
-            && since.is_some_and(|since| now.since(since) > BREAKER.max(rtt * 8))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// Seconds between the probes of a breaker that stays open.
     fn pauses(waits: bool) -> Vec<u64> {
-        let mut feedback = FeedbackWatch::new(Instant::EPOCH);
+        let mut breaker = CircuitBreaker::new(Instant::EPOCH);
         let seconds = (0..200)
-            .filter(|second| feedback.probe(Instant::EPOCH + Duration::from_secs(*second), waits));
+            .filter(|second| breaker.probe(Instant::EPOCH + Duration::from_secs(*second), waits));
         let at: Vec<u64> = seconds.collect();
         at.windows(2).map(|pair| pair[1] - pair[0]).collect()
     }
@@ -151,5 +158,23 @@ mod tests {
         assert!(pauses(false).iter().all(|pause| *pause == 1));
         let (quick, slow) = ([1; 8], [2, 4, 8, 16, 32, 32, 32, 32]);
         assert_eq!(pauses(true)[..15], [&quick[..], &slow[..]].concat()[..15]);
+    }
+
+    #[test]
+    fn the_breaker_opens_two_seconds_or_eight_round_trips_after_the_last_report() {
+        let at = |seconds| Instant::EPOCH + Duration::from_secs(seconds);
+        let mut breaker = CircuitBreaker::new(at(0));
+        for (rtt, opens) in [(Duration::from_millis(10), 2), (Duration::from_secs(1), 8)] {
+            let rtt = RttEstimator::new(Some(rtt), None);
+            assert!(!breaker.is_open(at(opens), &rtt, at(0)));
+            assert!(breaker.is_open(at(opens + 1), &rtt, at(0)));
+            assert!(!breaker.is_open(at(opens + 1), &rtt, at(3)), "nothing was due before");
+        }
+        let delivered = Sample { delivered_packets: 1, ..Sample::default() };
+        let rtt = RttEstimator::new(Some(Duration::from_millis(10)), None);
+        breaker.on_sample(at(9), &delivered);
+        assert!(!breaker.is_open(at(10), &rtt, at(0)));
+        breaker.on_sample(at(11), &delivered);
+        assert!(breaker.is_open(at(12), &rtt, at(0)), "the same counts again are no news");
     }
 }

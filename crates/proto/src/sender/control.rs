@@ -37,8 +37,8 @@ impl Sender {
                 // A message shows that data, or acknowledgements in them, arrived; but not a RESEND
                 // that repeats for packets which the window holds back.
                 let is_resend = matches!(message, Message::Resend(_));
-                if !is_resend || self.sampler.last_sent() > Some(self.feedback.reported) {
-                    self.feedback.reported = now;
+                if !is_resend || self.sampler.last_sent() > Some(self.breaker.reported()) {
+                    self.breaker.restart(now);
                 }
                 // The first GO answers the RESPONSE.
                 let longest = Some(now.since(self.negotiated.opened)).filter(|rtt| is_long(*rtt));
@@ -174,7 +174,8 @@ impl Sender {
     }
 
     fn on_resend(&mut self, now: Instant, seq: ControlSeq, resend: &Resend) -> PacketOutcome {
-        let result = self.scheduler.ask(resend.buffer, &resend.missing, self.countable_progress());
+        let progress = self.progress.if_resends_count().filter(|_| self.coins.is_none());
+        let result = self.scheduler.ask(resend.buffer, &resend.missing, progress);
         // One that the path delayed may belong to an earlier connection of the same program, and
         // have the sequence number of a true one.
         if result.is_none() && !self.negotiated.profile.marks_connection {

@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use announced_burst::AnnouncedBurst;
-use circuit_breaker::FeedbackWatch;
+use circuit_breaker::CircuitBreaker;
 use end_of_transfer::EndOfTransfer;
 use fec::FecPlanner;
 use null_ack::AckState;
@@ -49,7 +49,7 @@ use crate::api::Event;
 use crate::buffer::Buffer;
 use crate::codec::Codec;
 use crate::limits::{MAX_BATCH, MAX_DATAGRAM_BYTES};
-use crate::negotiated::{Negotiated, PacketOutcome};
+use crate::negotiated::{Negotiated, PacketOutcome, ProgressCounter, ProgressTimescale};
 use crate::rate::ledger::Ledger;
 use crate::rate::sampler::Sampler;
 use crate::rate::window::Gate;
@@ -91,7 +91,7 @@ pub(crate) struct Sender {
     /// Infers feedback from OK and RESEND, on a wire without REPORTs.
     ledger: Option<Ledger>,
     rtt: RttEstimator,
-    feedback: FeedbackWatch,
+    breaker: CircuitBreaker,
     progress: ProgressEvidence,
     fec_planner: FecPlanner,
     pause: Pause,
@@ -139,8 +139,8 @@ impl Sender {
             ledger: infers_feedback.then(Ledger::default),
             rtt: RttEstimator::new(negotiated.rtt, negotiated.longest_rtt)
                 .with_piggybacked_acks(negotiated.profile.piggybacks_acks),
-            feedback: FeedbackWatch::new(now),
-            progress: ProgressEvidence::new(),
+            breaker: CircuitBreaker::new(now),
+            progress: ProgressEvidence::new(negotiated.profile.reports),
             fec_planner: FecPlanner::default(),
             pause: Pause::default(),
             subflows: SubflowRole::default(),
@@ -300,14 +300,14 @@ impl Sender {
 
     fn note_sent(&mut self, now: Instant, first: PacketNumber, count: u32, bytes: u64) {
         if self.sampler.in_flight_bytes() == 0 {
-            self.feedback.reported = now;
+            self.breaker.restart(now);
         }
         self.sampler.on_sent(now, first, count, bytes);
     }
 
     /// An authentic packet of the receiver arrived.
     pub(crate) fn on_authentic(&mut self, now: Instant) {
-        self.feedback.on_authentic(now);
+        self.breaker.on_authentic(now);
         self.rtt.reset_back_off();
     }
 
@@ -346,7 +346,7 @@ impl Sender {
 
     fn handle_sample(&mut self, now: Instant, sample: Option<Sample>) {
         if let Some(sample) = sample {
-            self.feedback.on_reported(now, &sample);
+            self.breaker.on_sample(now, &sample);
             if let Some(rtt) = sample.rtt {
                 self.rtt.sample(rtt);
             }
@@ -393,7 +393,7 @@ impl Sender {
             }
             SenderTimer::Breaker => {
                 let probes = sends && self.may_have_data() && self.breaker_open(now);
-                probes.then(|| self.feedback.probe_due())
+                probes.then(|| self.breaker.probe_due())
             }
         }
     }
@@ -412,11 +412,11 @@ impl Sender {
             SenderTimer::Inferred => self.on_inferred_arrivals(now),
             SenderTimer::Rate => self.rate.on_timeout(now),
             SenderTimer::AllLost => {
-                self.feedback.reported = now;
+                self.breaker.restart(now);
                 self.scheduler.resend_all();
             }
             SenderTimer::Feedback => {
-                self.feedback.silence_reported = Some(now);
+                self.breaker.expire(now);
                 self.rate.on_silence(now);
             }
             SenderTimer::NullAck | SenderTimer::Pacing | SenderTimer::Breaker => {}
@@ -491,7 +491,7 @@ impl Sender {
             return 0;
         }
         if self.breaker_open(now) {
-            if !self.feedback.probe(now, self.ledger.is_some()) {
+            if !self.breaker.probe(now, self.ledger.is_some()) {
                 self.records.block(now, Blocked::InFlight);
                 return 0;
             }
@@ -514,7 +514,8 @@ impl Sender {
             self.records.block(now, Blocked::Pacing);
             return 0;
         }
-        self.on_data_left(now);
+        self.records.block_over(now);
+        self.breaker.on_data_left(now);
         available.min(room).min(MAX_BATCH as u32)
     }
 
@@ -646,8 +647,8 @@ impl Sender {
             // DATA carries the acknowledgement.
             self.acks.on_acknowledged();
             self.note_repairable(now, number, piece);
-            if !piece.resend {
-                self.on_fresh_sent(now);
+            if !piece.resend && self.progress.counts_sending() && !self.breaker_open(now) {
+                self.progress.on_fresh_sent();
             }
         }
         let interval = self.asked().burst.interval;
@@ -662,6 +663,61 @@ impl Sender {
                 self.note_buffer(now, number, Stage::Sent);
             }
         }
+    }
+
+    // ---- missing feedback and progress
+
+    /// Whether the sender gets feedback on its packets.
+    fn has_feedback(&self) -> bool {
+        self.negotiated.profile.reports || self.ledger.is_some()
+    }
+
+    /// When the missing feedback counts as a timeout.
+    fn feedback_overdue_at(&self) -> Option<Instant> {
+        if !self.has_feedback() || self.is_fully_paused() || self.sampler.in_flight_bytes() == 0 {
+            return None;
+        }
+        Some(self.breaker.deadline(&self.rtt, self.sampler.last_sent()))
+    }
+
+    /// When an emulated protocol with such a rule declares all outstanding data lost.
+    fn all_lost_at(&self) -> Option<Instant> {
+        let after = self.scheduler.ways().all_lost_after?;
+        let waits = self.scheduler.has_supplied() && !self.scheduler.may_be_due();
+        let last_sent = self.sampler.last_sent().filter(|_| waits && !self.is_fully_paused())?;
+        Some(self.breaker.all_lost_at(after, &self.rtt, last_sent))
+    }
+
+    fn breaker_open(&self, now: Instant) -> bool {
+        if !self.has_feedback() || self.sampler.in_flight_bytes() == 0 {
+            return false;
+        }
+        let since = match &self.ledger {
+            // Before a buffer was sent there can be no feedback on it; but packets that the window
+            // holds back are never sent.
+            Some(ledger) => {
+                let held = || (self.room(&self.pacing()) == 0).then(|| self.breaker.last_data());
+                ledger.waits_since().or_else(held)
+            }
+            None => Some(Instant::EPOCH),
+        };
+        since.is_some_and(|since| self.breaker.is_open(now, &self.rtt, since))
+    }
+
+    /// The progress that the watchdog expects, if any: of supplied buffers, or of END. A receiver
+    /// that grants nothing may be waiting for its client.
+    pub(crate) fn underway(&self) -> Option<ProgressCounter> {
+        let supplied = self.scheduler.has_supplied() && self.progress.is_expected();
+        let goes_on = self.end.is_sending() && !self.pause.is_on();
+        let some = goes_on && (supplied || self.end.end_due().is_some());
+        let (signs, tries) = (self.progress.count(), self.data_packets_sent());
+        some.then_some(ProgressCounter { signs, tries })
+    }
+
+    /// The time scale of progress.
+    pub(crate) fn pace_of_progress(&self) -> ProgressTimescale {
+        let (round_trip, interval) = (self.rtt.assumed(), self.pacing().burst.interval);
+        ProgressTimescale { round_trip, answer: Duration::ZERO, interval }
     }
 
     // ---- NULL-ACK

@@ -1,11 +1,9 @@
 //! Evidence that a sender's data arrive, for the stall watchdog (`docs/protocol §7.6`).
+//!
+//! In go packets that leave, and OK, RESEND and REPORT. Out come the signs of progress so far, and
+//! whether progress can be expected.
 
-use std::time::Duration;
-
-use super::Sender;
 use super::scheduler::ResendEvidence;
-use crate::negotiated::{ProgressCounter, ProgressTimescale};
-use crate::time::Instant;
 
 /// Times that the same data are sent again without progress before they count as not arriving.
 const FUTILE_RESENDS: u32 = 3;
@@ -19,11 +17,26 @@ pub(super) struct ProgressEvidence {
     shortest: (u32, u32),
     /// Without REPORTs: the count of signs at which data were sent repeatedly without progress.
     futile: Option<u64>,
+    /// The receiver sends REPORTs.
+    reports: bool,
 }
 
 impl ProgressEvidence {
-    pub(super) fn new() -> Self {
-        Self { count: 0, shortest: (u32::MAX, u32::MAX), futile: None }
+    pub(super) fn new(reports: bool) -> Self {
+        Self { count: 0, shortest: (u32::MAX, u32::MAX), futile: None, reports }
+    }
+
+    /// Whether a packet that leaves is a sign of progress.
+    pub(super) fn counts_sending(&self) -> bool {
+        !self.reports
+    }
+
+    /// A DATA packet of the first pass left while the circuit breaker was closed. Without REPORTs
+    /// that is a sign of progress.
+    pub(super) fn on_fresh_sent(&mut self) {
+        if self.counts_sending() {
+            self.add();
+        }
     }
 
     /// A full DATA packet was sent.
@@ -59,40 +72,21 @@ impl ProgressEvidence {
             self.add();
         }
     }
-}
 
-impl Sender {
-    /// A DATA packet of the first pass left. Without REPORTs that is a sign of progress, as long as
-    /// the circuit breaker is closed.
-    pub(super) fn on_fresh_sent(&mut self, now: Instant) {
-        if !self.negotiated.profile.reports && !self.breaker_open(now) {
-            self.progress.add();
-        }
+    /// The signs so far.
+    pub(super) fn count(&self) -> u64 {
+        self.count
     }
 
     /// The signs so far, where a RESEND can be one.
-    pub(super) fn countable_progress(&self) -> Option<u64> {
-        let counts = !self.negotiated.profile.reports && self.coins.is_none();
-        counts.then_some(self.progress.count)
+    pub(super) fn if_resends_count(&self) -> Option<u64> {
+        (!self.reports).then_some(self.count)
     }
 
-    /// The progress that the watchdog expects, if any: of supplied buffers, or of END. A receiver
-    /// that grants nothing may be waiting for its client. Without REPORTs it may have everything
-    /// and wait as well, unless it requests the same packets repeatedly.
-    pub(crate) fn underway(&self) -> Option<ProgressCounter> {
-        let may_stall =
-            self.negotiated.profile.reports || self.progress.futile == Some(self.progress.count);
-        let supplied = self.scheduler.has_supplied() && may_stall;
-        let goes_on = self.end.is_sending() && !self.pause.is_on();
-        let some = goes_on && (supplied || self.end.end_due().is_some());
-        let tries = self.records.stats.data_packets_sent;
-        some.then_some(ProgressCounter { signs: self.progress.count, tries })
-    }
-
-    /// The time scale of progress.
-    pub(crate) fn pace_of_progress(&self) -> ProgressTimescale {
-        let (round_trip, interval) = (self.rtt.assumed(), self.pacing().burst.interval);
-        ProgressTimescale { round_trip, answer: Duration::ZERO, interval }
+    /// Whether progress can be expected of supplied buffers. Without REPORTs the receiver may have
+    /// everything and wait as well, unless it requests the same packets repeatedly.
+    pub(super) fn is_expected(&self) -> bool {
+        self.reports || self.futile == Some(self.count)
     }
 }
 
@@ -102,7 +96,7 @@ mod tests {
 
     #[test]
     fn only_a_datagram_as_large_as_data_is_a_sign_of_progress() {
-        let mut signs = ProgressEvidence::new();
+        let mut signs = ProgressEvidence::new(true);
         signs.on_largest(1200);
         assert_eq!(signs.count, 0, "nothing was sent");
         signs.on_full_sent(1232);
@@ -119,5 +113,18 @@ mod tests {
         assert_eq!(signs.count, 4);
         signs.on_largest(400);
         assert_eq!(signs.count, 4, "short ones are no longer under way");
+    }
+
+    #[test]
+    fn without_reports_progress_is_expected_once_the_same_packets_are_requested_repeatedly() {
+        let mut signs = ProgressEvidence::new(false);
+        signs.on_fresh_sent();
+        assert!(!signs.is_expected() && signs.if_resends_count() == Some(1));
+        signs.on_resend(ResendEvidence { shorter: false, futile: FUTILE_RESENDS });
+        assert!(signs.is_expected());
+        signs.on_resend(ResendEvidence { shorter: true, futile: 0 });
+        assert!(!signs.is_expected(), "there was another sign");
+        let reports = ProgressEvidence::new(true);
+        assert!(reports.is_expected() && reports.if_resends_count().is_none());
     }
 }

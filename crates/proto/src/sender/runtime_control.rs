@@ -77,7 +77,7 @@ impl Sender {
             self.pause.since = Some(now);
         } else if let Some(since) = self.pause.since.take() {
             // No report was due meanwhile.
-            self.feedback.reported = self.feedback.reported.max(now);
+            self.breaker.on_pause_over(now);
             self.rate.on_pause_over(now, now.since(since));
         }
         match self.negotiated.profile.announces_pause {
