@@ -124,7 +124,7 @@ impl Sender {
             return PacketOutcome::Violation("a GO with packets of a size that was not agreed");
         }
         let geometry = Geometry { packet_bytes, ..self.negotiated.geometry };
-        self.on_granted_size(now, &go);
+        self.pmtud.on_granted(now, &go, &self.rtt);
         self.scheduler.grant(&go, geometry);
         while let Some(number) = self.scheduler.next_wanted() {
             self.note_buffer(now, number, Stage::Granted);
@@ -145,7 +145,7 @@ impl Sender {
             return PacketOutcome::Violation("an OK for a buffer that was never sent");
         };
         if !accepted.is_empty() {
-            self.on_size_accepted();
+            self.pmtud.on_accepted();
             self.progress.on_accepted();
         }
         for (number, outgoing) in accepted {

@@ -31,15 +31,15 @@ use std::time::Duration;
 use announced_burst::AnnouncedBurst;
 use circuit_breaker::CircuitBreaker;
 use end_of_transfer::EndOfTransfer;
-use fec::FecPlanner;
+use fec::{FecPlanner, PathState};
 use null_ack::AckState;
-use pmtud::SenderPmtud;
+use pmtud::{Resize, SenderPmtud};
 use progress_evidence::ProgressEvidence;
 use records::{Blocked, Records};
 use reverse_path_queue::ReversePathQueue;
 use runtime_control::Pause;
 pub(crate) use scheduler::CoinEvidence;
-use scheduler::{CoinTest, OutgoingPacket, PacketBody, Scheduler};
+use scheduler::{CoinTest, DataPacket, OutgoingPacket, PacketBody, Scheduler};
 #[cfg(test)]
 use scheduler::{OutgoingBuffer, SendingState};
 use skipped_numbers::SkippedNumbers;
@@ -50,6 +50,7 @@ use crate::buffer::Buffer;
 use crate::codec::Codec;
 use crate::limits::{MAX_BATCH, MAX_DATAGRAM_BYTES};
 use crate::negotiated::{Negotiated, PacketOutcome, ProgressCounter, ProgressTimescale};
+use crate::pmtud::ProbeTiming;
 use crate::rate::ledger::Ledger;
 use crate::rate::sampler::Sampler;
 use crate::rate::window::Gate;
@@ -86,14 +87,13 @@ pub(crate) struct Sender {
     /// Skipped packet numbers, where the wire has REPORTs.
     skipped_numbers: Option<SkippedNumbers>,
     reverse_queue: ReversePathQueue,
-    /// Path MTU discovery, if the wire has it.
-    pmtud: Option<SenderPmtud>,
+    pmtud: SenderPmtud,
     /// Infers feedback from OK and RESEND, on a wire without REPORTs.
     ledger: Option<Ledger>,
     rtt: RttEstimator,
     breaker: CircuitBreaker,
     progress: ProgressEvidence,
-    fec_planner: FecPlanner,
+    fec: FecPlanner,
     pause: Pause,
     subflows: SubflowRole,
     recent_rates: RecentRates,
@@ -105,13 +105,11 @@ pub(crate) struct Sender {
 impl Sender {
     pub(crate) fn new(now: Instant, negotiated: Negotiated, law: Law, overhead: u32) -> Self {
         let Law { control: mut rate, learns, ways } = law;
-        let agreed = negotiated.datagram_bytes as u32;
-        let pmtud =
-            negotiated.profile.discovers_mtu.then(|| SenderPmtud::new(now, agreed, overhead));
-        let first = pmtud.as_ref().map_or(agreed, SenderPmtud::known);
-        rate.on_packet_bytes(match pmtud {
-            Some(_) => first + overhead,
-            None => negotiated.mean_packet_bytes(overhead),
+        let pmtud = SenderPmtud::new(now, &negotiated, overhead);
+        let first = pmtud.datagram_bytes();
+        rate.on_packet_bytes(match negotiated.profile.discovers_mtu {
+            true => first + overhead,
+            false => negotiated.mean_packet_bytes(overhead),
         });
         // On a wire without REPORTs feedback is inferred from OK and RESEND.
         let infers_feedback = learns && !negotiated.profile.reports;
@@ -141,7 +139,7 @@ impl Sender {
                 .with_piggybacked_acks(negotiated.profile.piggybacks_acks),
             breaker: CircuitBreaker::new(now),
             progress: ProgressEvidence::new(negotiated.profile.reports),
-            fec_planner: FecPlanner::default(),
+            fec: FecPlanner::new(negotiated.repair),
             pause: Pause::default(),
             subflows: SubflowRole::default(),
             recent_rates: RecentRates::default(),
@@ -199,7 +197,7 @@ impl Sender {
         {
             self.rate.on_whole(bytes);
         }
-        self.fec_planner.on_change();
+        self.fec.on_change();
         self.check_all_accepted();
     }
 
@@ -331,12 +329,14 @@ impl Sender {
             return PacketOutcome::Violation(what);
         }
         self.progress.on_largest(report.largest);
-        self.on_largest(now, report);
-        let sample = self.sampler.on_report(now, report);
-        let sample = sample.map(|s| {
-            let lost_packets = self.lost_for_other_reasons(now, report.highest, s.lost_packets);
-            Sample { lost_packets, ..s }
-        });
+        let resize = self.pmtud.on_report(now, report, &self.probe_timing());
+        self.resize(now, resize);
+        let (timing, known) = (self.probe_timing(), self.records.stats.data_packets_lost);
+        let mut sample = self.sampler.on_report(now, report);
+        if let Some(Sample { lost_packets: lost, .. }) = &mut sample {
+            let highest = report.highest;
+            *lost = self.pmtud.lost_for_other_reasons(now, highest, *lost, known, &timing);
+        }
         if let Some(rtt) = sample.and_then(|sample| sample.rtt) {
             self.reverse_queue.sample(now, report.at_micros, rtt);
         }
@@ -352,7 +352,7 @@ impl Sender {
             }
             self.records.stats.data_packets_lost = sample.lost_packets;
             self.delivery_rate = sample.delivery_rate.or(self.delivery_rate);
-            self.fec_planner.on_report(sample.lost_packets, sample.delivered_packets);
+            self.fec.on_sample(sample.lost_packets, sample.delivered_packets);
             self.recent_rates.on_sample(now, &sample);
             self.rate.on_sample(now, &self.whole(sample));
             self.note_rate(now);
@@ -378,7 +378,9 @@ impl Sender {
         let sends = self.end.is_sending();
         match timer {
             SenderTimer::Dally => self.end.deadline(),
-            SenderTimer::PathMtu => self.path_mtu_due(now).filter(|_| sends),
+            SenderTimer::PathMtu => {
+                self.pmtud.deadline(now, || self.probe_timing()).filter(|_| sends)
+            }
             SenderTimer::Inferred => self.ledger.as_ref()?.lands_at(),
             SenderTimer::Rate => {
                 self.rate.next_timeout().filter(|_| sends && !self.is_fully_paused())
@@ -408,7 +410,10 @@ impl Sender {
         }
         match timer {
             SenderTimer::Dally => self.end.expire(),
-            SenderTimer::PathMtu => self.on_path_mtu_timer(now),
+            SenderTimer::PathMtu => {
+                let resize = self.pmtud.expire(now, &self.probe_timing());
+                self.resize(now, resize);
+            }
             SenderTimer::Inferred => self.on_inferred_arrivals(now),
             SenderTimer::Rate => self.rate.on_timeout(now),
             SenderTimer::AllLost => {
@@ -547,7 +552,7 @@ impl Sender {
 
     /// Packets that may still be in flight.
     fn room(&self, pacing: &Pacing) -> u32 {
-        let packet = u64::from(self.datagram_bytes()) + self.sampler.overhead();
+        let packet = u64::from(self.pmtud.datagram_bytes()) + self.sampler.overhead();
         match pacing.cap_bytes {
             None => u32::MAX,
             Some(cap) => {
@@ -569,7 +574,7 @@ impl Sender {
         let mut segment = None;
         let mut first_number = None;
         let mut count = 0;
-        let largest = self.datagram_bytes() as usize;
+        let largest = self.pmtud.datagram_bytes() as usize;
         // Packets that coins skip say nothing of the path.
         let learns = self.coins.is_none();
         let law = self.scheduler.ways().law;
@@ -606,7 +611,7 @@ impl Sender {
             self.note_lateness(now);
         }
         self.skipped_numbers.iter_mut().for_each(|skipped_numbers| skipped_numbers.on_sent(count));
-        self.on_data_sent(now, first, segment.unwrap_or_default());
+        self.pmtud.on_data_sent(now, first, segment.unwrap_or_default());
         self.rate.on_data_sent(now, count);
         segment
     }
@@ -618,7 +623,7 @@ impl Sender {
         let mut packets = count;
         if self.rate.charges_bytes() && self.negotiated.profile.paces_bytes {
             let overhead = self.sampler.overhead();
-            let whole = u64::from(self.datagram_bytes()) + overhead;
+            let whole = u64::from(self.pmtud.datagram_bytes()) + overhead;
             let owed = self.uncharged + bytes as u64 + u64::from(count) * overhead;
             self.uncharged = owed % whole;
             packets = u32::try_from(owed / whole).unwrap_or(u32::MAX);
@@ -635,7 +640,7 @@ impl Sender {
         }
         let pacing = self.pacing();
         if let Some(late) = self.pacer.lateness(now, &pacing) {
-            let packet = u64::from(self.datagram_bytes()) + self.sampler.overhead();
+            let packet = u64::from(self.pmtud.datagram_bytes()) + self.sampler.overhead();
             let burst = u64::from(pacing.burst.packets) * packet;
             let made_up = Rate::over(burst, pacing.burst.interval).bytes_in(late.made_up);
             self.sampler.on_late(late.due_at, made_up);
@@ -662,6 +667,121 @@ impl Sender {
             if piece.last_of_buffer {
                 self.note_buffer(now, number, Stage::Sent);
             }
+        }
+    }
+
+    // ---- the size of datagrams
+
+    /// A datagram of `bytes` was answered.
+    pub(crate) fn handle_answer(&mut self, now: Instant, bytes: u16) {
+        let resize = self.pmtud.on_answer(now, bytes, &self.probe_timing());
+        self.resize(now, resize);
+    }
+
+    /// An ICMP message limits IP packets to `bytes`.
+    pub(crate) fn handle_size_hint(&mut self, now: Instant, bytes: u32) {
+        let resize = self.pmtud.on_hint(now, bytes, &self.probe_timing());
+        self.resize(now, resize);
+    }
+
+    /// This host refuses to send datagrams of `bytes`; it sends IP packets of at most `limit`, if
+    /// known. Returns whether smaller ones can be sent.
+    pub(crate) fn handle_size_refused(
+        &mut self,
+        now: Instant,
+        bytes: u32,
+        limit: Option<u32>,
+    ) -> bool {
+        let (helped, resize) = self.pmtud.on_refused(now, bytes, limit, &self.probe_timing());
+        self.resize(now, resize);
+        helped
+    }
+
+    fn probe_timing(&self) -> ProbeTiming {
+        let (rtt, timeout) = (self.rtt.assumed(), self.rtt.timeout());
+        ProbeTiming { rtt, timeout, rate: self.pacing_rate() }
+    }
+
+    /// Datagrams have another size from now on, if `resize`.
+    fn resize(&mut self, now: Instant, resize: Option<Resize>) {
+        let Some(Resize { before, after }) = resize else { return };
+        if after < before {
+            self.scheduler.forget_repairs();
+        }
+        let overhead = self.sampler.overhead() as u32;
+        if after < before && self.rate.charges_bytes() {
+            self.pacer.shrink(before + overhead, after + overhead);
+            // Never charges more packets than left: that would begin another burst.
+            self.uncharged %= u64::from(after + overhead);
+        }
+        self.rate.on_packet_bytes(after + overhead);
+        self.records.on_resize(now, after);
+    }
+
+    /// The next packets were granted in a size that does not pass: a new GO must come.
+    fn waits_for_size(&self) -> bool {
+        let front = self.scheduler.front();
+        front.is_some_and(|outgoing| self.pmtud.is_too_large(outgoing.packet_bytes()))
+    }
+
+    /// Appends the probe that is due and returns its length.
+    fn put_probe(&mut self, now: Instant, codec: &mut Codec, out: &mut Vec<u8>) -> Option<usize> {
+        let before = out.len();
+        let (number, counted) = self.pmtud.put_probe(codec, out)?;
+        self.note_sent(now, number, 1, counted);
+        Some(out.len() - before)
+    }
+
+    // ---- repair packets
+
+    /// A packet of data leaves, which repair packets may follow.
+    fn note_repairable(&mut self, now: Instant, number: BufferNumber, piece: &DataPacket) {
+        if !self.fec.on_left(piece) || !self.scheduler.note_left(now, number, piece) {
+            return;
+        }
+        let path = self.path_state();
+        let packets = self.fec.behind(now, number, &mut self.scheduler, &path);
+        if packets > 0 {
+            self.make_repairs(now, number, packets);
+        }
+    }
+
+    /// At the end of the data: makes repair packets if they are worth their time.
+    fn plan_repairs(&mut self, now: Instant) {
+        if self.is_fully_paused() {
+            return;
+        }
+        let changed = self.fec.take_change() && self.may_repair();
+        if !changed || !self.scheduler.is_sent() || self.scheduler.due().is_some() {
+            return;
+        }
+        let path = self.path_state();
+        for (number, count) in self.fec.at_the_end(now, &mut self.scheduler, &path) {
+            self.make_repairs(now, number, count);
+        }
+    }
+
+    fn make_repairs(&mut self, now: Instant, number: BufferNumber, count: u32) {
+        let packets = u64::from(self.scheduler.repair(now, number, count));
+        let number = number.0;
+        self.records.trace.note(now, || TraceEvent::Repair { number, packets });
+    }
+
+    /// Whether repair packets may leave that the client did not ask for.
+    fn may_repair(&self) -> bool {
+        self.end.is_sending() && !self.is_fully_paused()
+    }
+
+    fn path_state(&self) -> PathState {
+        PathState {
+            rtt: self.rtt.smoothed(),
+            assumed_rtt: self.rtt.assumed(),
+            queue: self.rate.belief().queue,
+            rate: self.pacing_rate(),
+            packet_bytes: u64::from(self.pmtud.datagram_bytes()) + self.sampler.overhead(),
+            datagram_bytes: self.pmtud.datagram_bytes(),
+            data_bytes: self.pmtud.data_bytes(),
+            may_repair: self.may_repair(),
         }
     }
 
@@ -750,7 +870,7 @@ impl Sender {
             self.end.end_due(),
             self.burst_due(now),
             self.pause_due(),
-            self.size_announcement_due().filter(|_| sends),
+            self.pmtud.announcement_due().filter(|_| sends),
             self.reverse_queue.due().filter(|_| sends),
         ])
     }
@@ -794,14 +914,15 @@ impl Sender {
             burst,
             sent_through: (idle && next_supply.0 > 1).then(|| self.scheduler.sent_through()),
             end,
-            packet_bytes: self.announced_packet_bytes(),
+            packet_bytes: self.pmtud.announced_bytes(),
             limit: self.records.stats.limit,
             back_millis: self.reverse_queue.announce(now),
             paused: self.is_fully_paused(),
         };
         let number = codec.put_null_ack(out, &null_ack);
         self.on_other_sent(now, number, out.len() - start);
-        self.on_size_announced(now);
+        let waits = self.waits_for_size();
+        self.pmtud.on_announced(now, waits, &self.rtt);
         self.announced.on_announced(now, burst);
         let interval = self.rtt.report_interval();
         self.pause.on_announced(now + interval);
@@ -855,7 +976,7 @@ impl Sender {
         let burst = self.pacing().burst;
         let overhead = u32::try_from(self.sampler.overhead()).unwrap_or(u32::MAX);
         let packet = u64::from(match self.negotiated.profile.paces_bytes {
-            true => self.datagram_bytes() + overhead,
+            true => self.pmtud.datagram_bytes() + overhead,
             false => self.negotiated.mean_packet_bytes(overhead),
         });
         Rate::over(u64::from(burst.packets) * packet, burst.interval)

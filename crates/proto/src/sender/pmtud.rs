@@ -1,9 +1,13 @@
-//! Path MTU discovery at the sender (`docs/protocol §6.5`): it sends probes, announces the size
-//! to the receiver, and lets buffers granted with larger packets wait for a new GO.
+//! Path MTU discovery at the sender (`docs/protocol §6.5`).
+//!
+//! It decides the size of datagrams, when a probe leaves, when the size is announced to the
+//! receiver, and which losses are due to size. In go probes answered, REPORTs and hints of the
+//! network. Out comes a [`Resize`] whenever the size changes.
 
-use super::Sender;
 use crate::codec::Codec;
+use crate::negotiated::Negotiated;
 use crate::pmtud::{PathMtuDiscovery, ProbeTiming};
+use crate::rtt::RttEstimator;
 use crate::time::{Instant, earliest};
 use crate::units::PacketNumber;
 use crate::wire::packet::{Go, Keepalive, Report};
@@ -11,12 +15,21 @@ use crate::wire::packet::{Go, Keepalive, Report};
 /// Announcements of a new size without a timeout.
 const ANNOUNCEMENTS: u8 = 3;
 
-/// The search, and the announcements of its size.
+/// The size of datagrams, and the search for it if the wire has one.
 #[derive(Debug)]
 pub(super) struct SenderPmtud {
-    search: PathMtuDiscovery,
     /// The size in use, as the rest of the sender knows it.
-    known: u32,
+    datagram_bytes: u32,
+    /// Bytes of a DATA datagram that are not data, and of a KEEPALIVE without padding.
+    data_overhead: u32,
+    keepalive_bytes: usize,
+    search: Option<SizeSearch>,
+}
+
+/// The search, and the announcements of its size.
+#[derive(Debug)]
+struct SizeSearch {
+    discovery: PathMtuDiscovery,
     /// The next announcement, and the remaining ones.
     announcement: Option<(Instant, u8)>,
     announced_at: Instant,
@@ -39,230 +52,303 @@ enum SizeLossExemption {
     Before(PacketNumber),
 }
 
+/// Datagrams have another size from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Resize {
+    pub(super) before: u32,
+    pub(super) after: u32,
+}
+
 impl SenderPmtud {
-    pub(super) fn new(now: Instant, ceiling: u32, overhead: u32) -> Self {
-        let search = PathMtuDiscovery::new(now, ceiling, overhead);
-        let known = search.size();
-        Self {
-            search,
-            known,
+    pub(super) fn new(now: Instant, negotiated: &Negotiated, overhead: u32) -> Self {
+        let (agreed, profile) = (negotiated.datagram_bytes as u32, &negotiated.profile);
+        let search = profile.discovers_mtu.then(|| SizeSearch {
+            discovery: PathMtuDiscovery::new(now, agreed, overhead),
             announcement: None,
             announced_at: now,
             unanswered: 0,
             size_losses: 0,
             exempt: None,
             arrived: (0, 0),
+        });
+        Self {
+            datagram_bytes: search.as_ref().map_or(agreed, |search| search.discovery.size()),
+            data_overhead: profile.data_overhead,
+            keepalive_bytes: profile.keepalive_bytes,
+            search,
         }
     }
 
-    /// The largest datagram to send.
-    pub(super) fn known(&self) -> u32 {
-        self.known
-    }
-}
-
-impl Sender {
     /// The largest datagram to send, in bytes.
     pub(super) fn datagram_bytes(&self) -> u32 {
-        match &self.pmtud {
-            Some(pmtud) => pmtud.known,
-            None => self.negotiated.datagram_bytes as u32,
-        }
+        self.datagram_bytes
     }
 
-    /// The next packets were granted in a size that does not pass: a new GO must come.
-    pub(super) fn waits_for_size(&self) -> bool {
-        let most = self.datagram_bytes();
-        let overhead = self.negotiated.profile.data_overhead;
-        let front = self.pmtud.as_ref().and_then(|_| self.scheduler.front());
-        front.is_some_and(|outgoing| outgoing.packet_bytes() + overhead > most)
+    /// Data bytes that fit into it.
+    pub(super) fn data_bytes(&self) -> u32 {
+        self.datagram_bytes.saturating_sub(self.data_overhead)
+    }
+
+    /// Whether packets that were granted with so many data bytes do not pass: a new GO must come.
+    pub(super) fn is_too_large(&self, data_bytes: u32) -> bool {
+        self.search.is_some() && data_bytes + self.data_overhead > self.datagram_bytes
     }
 
     /// The size to announce: data bytes in a packet, 0 for none.
-    pub(super) fn announced_packet_bytes(&self) -> u16 {
-        let settled = self.pmtud.as_ref().filter(|pmtud| pmtud.search.is_settled());
-        let overhead = self.negotiated.profile.data_overhead;
-        let bytes = settled.map_or(0, |pmtud| pmtud.known.saturating_sub(overhead));
+    pub(super) fn announced_bytes(&self) -> u16 {
+        let settled = self.search.as_ref().filter(|search| search.discovery.is_settled());
+        let bytes = settled.map_or(0, |_| self.data_bytes());
         u16::try_from(bytes).unwrap_or(u16::MAX)
     }
 
-    fn pace(&self) -> ProbeTiming {
-        let (rtt, timeout) = (self.rtt.assumed(), self.rtt.timeout());
-        ProbeTiming { rtt, timeout, rate: self.pacing_rate() }
+    /// Passes an input to the search, and follows its size.
+    fn step(&mut self, now: Instant, step: impl FnOnce(&mut PathMtuDiscovery)) -> Option<Resize> {
+        let search = self.search.as_mut()?;
+        let settled = search.discovery.is_settled();
+        step(&mut search.discovery);
+        let (before, after) = (self.datagram_bytes, search.discovery.size());
+        if after != before || settled != search.discovery.is_settled() {
+            search.announcement = Some((now, ANNOUNCEMENTS));
+        }
+        if after < before {
+            search.exempt = Some(SizeLossExemption::All);
+        }
+        self.datagram_bytes = after;
+        (after != before).then_some(Resize { before, after })
     }
 
-    /// Passes an input to the search, and follows its size.
-    fn search(&mut self, now: Instant, step: impl FnOnce(&mut PathMtuDiscovery, &ProbeTiming)) {
-        let pace = self.pace();
-        let Some(pmtud) = &mut self.pmtud else { return };
-        let settled = pmtud.search.is_settled();
-        step(&mut pmtud.search, &pace);
-        let size = pmtud.search.size();
-        if size != pmtud.known || settled != pmtud.search.is_settled() {
-            pmtud.announcement = Some((now, ANNOUNCEMENTS));
-        }
-        if size < pmtud.known {
-            pmtud.exempt = Some(SizeLossExemption::All);
-            self.scheduler.forget_repairs();
-        }
-        let before = std::mem::replace(&mut pmtud.known, size);
-        if before != size {
-            let overhead = self.sampler.overhead() as u32;
-            if size < before && self.rate.charges_bytes() {
-                self.pacer.shrink(before + overhead, size + overhead);
-                // Never charges more packets than left: that would begin another burst.
-                self.uncharged %= u64::from(size + overhead);
-            }
-            self.rate.on_packet_bytes(size + overhead);
-            self.records.on_resize(now, size);
-        }
-    }
+    // ---- what the network says
 
     /// A datagram of `bytes` was answered.
-    pub(crate) fn handle_answer(&mut self, now: Instant, bytes: u16) {
-        if usize::from(bytes) <= self.negotiated.profile.keepalive_bytes {
-            return;
+    pub(super) fn on_answer(
+        &mut self,
+        now: Instant,
+        bytes: u16,
+        timing: &ProbeTiming,
+    ) -> Option<Resize> {
+        if usize::from(bytes) <= self.keepalive_bytes {
+            return None;
         }
-        if let Some(pmtud) = &mut self.pmtud {
-            pmtud.unanswered = pmtud.unanswered.saturating_sub(1);
+        if let Some(search) = &mut self.search {
+            search.unanswered = search.unanswered.saturating_sub(1);
         }
-        self.search(now, |search, pace| search.on_answer(now, bytes.into(), pace));
+        self.step(now, |discovery| discovery.on_answer(now, bytes.into(), timing))
     }
 
     /// An ICMP message limits IP packets to `bytes`.
-    pub(crate) fn handle_size_hint(&mut self, now: Instant, bytes: u32) {
-        self.search(now, |search, pace| search.on_hint(now, bytes, pace));
+    pub(super) fn on_hint(
+        &mut self,
+        now: Instant,
+        bytes: u32,
+        timing: &ProbeTiming,
+    ) -> Option<Resize> {
+        self.step(now, |discovery| discovery.on_hint(now, bytes, timing))
     }
 
     /// This host refuses to send datagrams of `bytes`; it sends IP packets of at most `limit`, if
-    /// known. Returns whether smaller ones can be sent.
-    pub(crate) fn handle_size_refused(
+    /// known. Returns also whether smaller ones can be sent.
+    pub(super) fn on_refused(
         &mut self,
         now: Instant,
         bytes: u32,
         limit: Option<u32>,
-    ) -> bool {
+        timing: &ProbeTiming,
+    ) -> (bool, Option<Resize>) {
         let mut helped = false;
-        self.search(now, |search, pace| helped = search.on_refused(now, bytes, limit, pace));
-        helped
+        let resize = self.step(now, |discovery| {
+            helped = discovery.on_refused(now, bytes, limit, timing);
+        });
+        (helped, resize)
     }
 
     /// OK came.
-    pub(super) fn on_size_accepted(&mut self) {
-        if let Some(pmtud) = &mut self.pmtud {
-            pmtud.search.on_accepted();
-        }
-    }
-
-    pub(super) fn on_data_sent(&mut self, now: Instant, first: PacketNumber, bytes: usize) {
-        if let Some(pmtud) = &mut self.pmtud {
-            pmtud.search.on_sent(now, bytes as u32);
-            if let Some(exempt @ SizeLossExemption::All) = &mut pmtud.exempt {
-                *exempt = SizeLossExemption::Before(first);
-            }
+    pub(super) fn on_accepted(&mut self) {
+        if let Some(search) = &mut self.search {
+            search.discovery.on_accepted();
         }
     }
 
     /// A report has the size of arriving datagrams.
-    pub(super) fn on_largest(&mut self, now: Instant, report: &Report) {
-        if let Some(pmtud) = &mut self.pmtud
-            && report.bytes > pmtud.arrived.1
+    pub(super) fn on_report(
+        &mut self,
+        now: Instant,
+        report: &Report,
+        timing: &ProbeTiming,
+    ) -> Option<Resize> {
+        if let Some(search) = &mut self.search
+            && report.bytes > search.arrived.1
         {
-            pmtud.arrived = (pmtud.arrived.1, report.bytes);
+            search.arrived = (search.arrived.1, report.bytes);
         }
-        self.search(now, |search, pace| {
-            search.on_report(now, report.largest.into(), pace);
-        });
+        self.step(now, |discovery| {
+            discovery.on_report(now, report.largest.into(), timing);
+        })
     }
 
     /// GO came. If its packet size is not the one in use, the announcement was lost.
-    pub(super) fn on_granted_size(&mut self, now: Instant, go: &Go) {
-        let wanted = self.announced_packet_bytes();
-        let timeout = self.rtt.timeout();
-        let Some(pmtud) = &mut self.pmtud else { return };
+    pub(super) fn on_granted(&mut self, now: Instant, go: &Go, rtt: &RttEstimator) {
+        let wanted = self.announced_bytes();
+        let Some(search) = &mut self.search else { return };
         let other = wanted > 0 && go.packet_bytes != u32::from(wanted);
-        if other && pmtud.announcement.is_none() && pmtud.announced_at + timeout <= now {
-            pmtud.announcement = Some((now, 1));
+        if other && search.announcement.is_none() && search.announced_at + rtt.timeout() <= now {
+            search.announcement = Some((now, 1));
         }
     }
 
     /// Losses without those of probes and of packets lost for their size. `highest`: the highest
-    /// packet in the report.
+    /// packet in the report. `known`: losses in the report before.
     pub(super) fn lost_for_other_reasons(
         &mut self,
         now: Instant,
         highest: PacketNumber,
         lost: u64,
+        known: u64,
+        timing: &ProbeTiming,
     ) -> u64 {
-        let (pace, known) = (self.pace(), self.records.stats.data_packets_lost);
-        let Some(pmtud) = &mut self.pmtud else { return lost };
-        let counted = lost.saturating_sub(pmtud.unanswered + pmtud.size_losses).max(known);
-        if pmtud.search.hides_losses(now, &pace) {
+        let full = u64::from(self.datagram_bytes);
+        let Some(search) = &mut self.search else { return lost };
+        let counted = lost.saturating_sub(search.unanswered + search.size_losses).max(known);
+        if search.discovery.hides_losses(now, timing) {
             return known;
         }
-        if let Some(exempt) = pmtud.exempt {
-            pmtud.size_losses += counted - known;
+        if let Some(exempt) = search.exempt {
+            search.size_losses += counted - known;
             if matches!(exempt, SizeLossExemption::Before(first) if first <= highest) {
-                pmtud.exempt = None;
+                search.exempt = None;
             }
             return known;
         }
         // The short packet that ends a buffer may pass where no other does: losses that it shows
         // count only when a full one arrives.
-        let (before, arrived) = pmtud.arrived;
-        if arrived - before < u64::from(pmtud.known) {
-            return known;
+        let (before, arrived) = search.arrived;
+        if arrived - before < full { known } else { counted }
+    }
+
+    // ---- what leaves
+
+    /// Data left in datagrams of `bytes`, from packet `first` on.
+    pub(super) fn on_data_sent(&mut self, now: Instant, first: PacketNumber, bytes: usize) {
+        if let Some(search) = &mut self.search {
+            search.discovery.on_sent(now, bytes as u32);
+            if let Some(exempt @ SizeLossExemption::All) = &mut search.exempt {
+                *exempt = SizeLossExemption::Before(first);
+            }
         }
-        counted
     }
 
-    pub(super) fn on_path_mtu_timer(&mut self, now: Instant) {
-        self.search(now, |search, pace| search.handle_timeout(now, pace));
-    }
-
-    /// When the search probes or gives up, or the size is to be announced.
-    pub(super) fn path_mtu_due(&self, now: Instant) -> Option<Instant> {
-        let search = self.pmtud.as_ref()?.search.next_timeout(now, &self.pace());
-        earliest([search, self.size_announcement_due()])
+    /// Appends the probe that is due. Returns its number, and the bytes of it that count: its
+    /// padding does not, here or at the receiver.
+    pub(super) fn put_probe(
+        &mut self,
+        codec: &mut Codec,
+        out: &mut Vec<u8>,
+    ) -> Option<(PacketNumber, u64)> {
+        let search = self.search.as_mut()?;
+        let size = search.discovery.next_probe()? as usize;
+        search.unanswered += 1;
+        let padding = size.saturating_sub(self.keepalive_bytes);
+        let padding = u16::try_from(padding).unwrap_or(u16::MAX);
+        let probe = Keepalive { answer_wanted: true, padding, ..Keepalive::default() };
+        Some((codec.put_keepalive(out, probe), self.keepalive_bytes as u64))
     }
 
     /// When the size is to be announced.
-    pub(super) fn size_announcement_due(&self) -> Option<Instant> {
-        let (at, _) = self.pmtud.as_ref()?.announcement?;
-        (self.announced_packet_bytes() > 0).then_some(at)
+    pub(super) fn announcement_due(&self) -> Option<Instant> {
+        let (at, _) = self.search.as_ref()?.announcement?;
+        (self.announced_bytes() > 0).then_some(at)
     }
 
-    /// The size was announced. It is repeated while nothing can be sent before the receiver has it.
-    pub(super) fn on_size_announced(&mut self, now: Instant) {
-        let again = self.waits_for_size();
-        let (interval, timeout) = (self.rtt.report_interval(), self.rtt.timeout());
-        let Some(pmtud) = &mut self.pmtud else { return };
-        pmtud.announced_at = now;
-        pmtud.announcement = match pmtud.announcement {
-            Some((_, left)) if left > 1 => Some((now + interval, left - 1)),
-            _ if again => Some((now + timeout, 1)),
+    /// The size was announced. It is repeated while nothing can be sent before the receiver has it
+    /// (`waits`).
+    pub(super) fn on_announced(&mut self, now: Instant, waits: bool, rtt: &RttEstimator) {
+        let Some(search) = &mut self.search else { return };
+        search.announced_at = now;
+        search.announcement = match search.announcement {
+            Some((_, left)) if left > 1 => Some((now + rtt.report_interval(), left - 1)),
+            _ if waits => Some((now + rtt.timeout(), 1)),
             _ => None,
         };
     }
 
-    /// Appends the probe that is due and returns its length.
-    pub(super) fn put_probe(
-        &mut self,
+    // ---- time
+
+    /// When the search probes or gives up, or the size is to be announced.
+    pub(super) fn deadline(
+        &self,
         now: Instant,
-        codec: &mut Codec,
-        out: &mut Vec<u8>,
-    ) -> Option<usize> {
-        let least = self.negotiated.profile.keepalive_bytes;
-        let pmtud = self.pmtud.as_mut()?;
-        let size = pmtud.search.next_probe()? as usize;
-        pmtud.unanswered += 1;
-        let padding = size.saturating_sub(least);
-        let padding = u16::try_from(padding).unwrap_or(u16::MAX);
-        let before = out.len();
-        let probe = Keepalive { answer_wanted: true, padding, ..Keepalive::default() };
-        let number: PacketNumber = codec.put_keepalive(out, probe);
-        // Padding does not count, here or at the receiver.
-        self.note_sent(now, number, 1, least as u64);
-        Some(out.len() - before)
+        timing: impl FnOnce() -> ProbeTiming,
+    ) -> Option<Instant> {
+        let search = self.search.as_ref()?.discovery.next_timeout(now, &timing());
+        earliest([search, self.announcement_due()])
+    }
+
+    /// That time has come.
+    pub(super) fn expire(&mut self, now: Instant, timing: &ProbeTiming) -> Option<Resize> {
+        self.step(now, |discovery| discovery.handle_timeout(now, timing))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::buffer::Geometry;
+    use crate::fec::FecPolicy;
+    use crate::units::{Burst, Rate};
+    use crate::wire::Wire;
+    use crate::wire_profile::WireProfile;
+
+    fn ms(n: u64) -> Instant {
+        Instant::from_nanos(n * 1_000_000)
+    }
+
+    fn pmtud(wire: Wire) -> SenderPmtud {
+        let negotiated = Negotiated {
+            profile: WireProfile::of(wire),
+            geometry: Geometry { buffer_bytes: 10_000, packet_bytes: 1000 },
+            max_outstanding: 4,
+            socket_bytes: None,
+            burst: Burst { packets: 8, interval: Duration::from_millis(1) },
+            repair: FecPolicy::Never,
+            datagram_bytes: 9000,
+            control_bytes: 1200,
+            burst_bytes: 9000,
+            opened: Instant::EPOCH,
+            rtt: None,
+            longest_rtt: None,
+        };
+        SenderPmtud::new(ms(0), &negotiated, 28)
+    }
+
+    fn timing() -> ProbeTiming {
+        let (rtt, timeout) = (Duration::from_millis(10), Duration::from_millis(20));
+        ProbeTiming { rtt, timeout, rate: Rate::from_bytes_per_second(1_000_000) }
+    }
+
+    #[test]
+    fn without_the_search_every_loss_counts_and_no_packet_is_too_large() {
+        let mut pmtud = pmtud(Wire::Rfc998);
+        assert_eq!((pmtud.datagram_bytes(), pmtud.announced_bytes()), (9000, 0));
+        assert!(!pmtud.is_too_large(100_000));
+        assert_eq!(pmtud.lost_for_other_reasons(ms(1), PacketNumber(9), 7, 2, &timing()), 7);
+        assert_eq!(pmtud.on_hint(ms(1), 1400, &timing()), None);
+    }
+
+    #[test]
+    fn losses_of_packets_that_became_too_large_do_not_count() {
+        let mut pmtud = pmtud(Wire::Sealed);
+        let before = pmtud.datagram_bytes();
+        let (helped, resize) = pmtud.on_refused(ms(1), before, Some(before - 100), &timing());
+        let Resize { after, .. } = resize.expect("it is smaller now");
+        assert!(helped && after < before && pmtud.is_too_large(pmtud.data_bytes() + 1));
+        let highest = |n| PacketNumber(n);
+        let lost = pmtud.lost_for_other_reasons(ms(2), highest(9), 5, 0, &timing());
+        assert_eq!(lost, 0, "they were too large");
+        pmtud.on_data_sent(ms(2), PacketNumber(10), after as usize);
+        let full = Report { bytes: u64::from(after) * 2, ..Report::default() };
+        pmtud.on_report(ms(3), &full, &timing());
+        assert_eq!(pmtud.lost_for_other_reasons(ms(3), highest(10), 6, 0, &timing()), 0);
+        assert_eq!(pmtud.lost_for_other_reasons(ms(4), highest(11), 8, 0, &timing()), 2);
     }
 }

@@ -55,7 +55,7 @@ impl Sender {
     /// Switches to `law`, which starts from the rate of the one before.
     pub(crate) fn follow(&mut self, now: Instant, law: Law) {
         let mut control = law.control;
-        let datagram = self.datagram_bytes();
+        let datagram = self.pmtud.datagram_bytes();
         control.on_packet_bytes(datagram + self.overhead());
         control.on_offer(now, self.offers);
         if let (Some(rate), Some(rtt)) =

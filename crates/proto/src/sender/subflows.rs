@@ -121,6 +121,6 @@ impl Sender {
     }
 
     fn packet_on_the_wire(&self) -> u64 {
-        u64::from(self.datagram_bytes()) + self.sampler.overhead()
+        u64::from(self.pmtud.datagram_bytes()) + self.sampler.overhead()
     }
 }
