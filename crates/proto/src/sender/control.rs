@@ -12,7 +12,7 @@ use crate::rate::{Sample, is_long};
 use crate::time::Instant;
 use crate::trace::{Stage, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq};
-use crate::wire::packet::{Accepted, Go, Have, Message, Resend, Verdict};
+use crate::wire::packet::{Accepted, Go, Have, Message, Report, Resend, Verdict};
 
 impl Sender {
     /// The messages of a control packet. `Violation` if one is impossible.
@@ -33,11 +33,11 @@ impl Sender {
             if !self.acks.take(now, seq) {
                 continue;
             }
-            if self.ledger.is_some() {
+            if self.feedback.infers() {
                 // A message shows that data, or acknowledgements in them, arrived; but not a RESEND
                 // that repeats for packets which the window holds back.
                 let is_resend = matches!(message, Message::Resend(_));
-                if !is_resend || self.sampler.last_sent() > Some(self.breaker.reported()) {
+                if !is_resend || self.feedback.last_sent() > Some(self.breaker.reported()) {
                     self.breaker.restart(now);
                 }
                 // The first GO answers the RESPONSE.
@@ -67,8 +67,8 @@ impl Sender {
                 return taken;
             }
         }
-        self.handle_inferred_report(now);
-        if !self.has_feedback() {
+        self.handle_inferred(now);
+        if !self.feedback.exists() {
             self.note_rate(now);
         }
         self.prolong(now);
@@ -81,28 +81,52 @@ impl Sender {
             self.end.prolong(now);
             return;
         }
-        let stats = &self.records.stats;
-        let (lost, sent) = (stats.data_packets_lost, stats.data_packets_sent);
-        let (gaps, interval) = (self.acks.has_gaps(), self.rtt.report_interval());
+        let (lost, sent) = (self.feedback.lost_packets(), self.data_packets_sent());
+        let (gaps, interval) = (self.acks.has_gaps(), self.feedback.rtt().report_interval());
         if let Some(times) = self.end.leave(now, gaps, lost, sent, interval) {
             self.acks.repeat(now, times);
         }
     }
 
+    /// Handles a REPORT.
+    pub(crate) fn handle_report(&mut self, now: Instant, report: &Report) -> PacketOutcome {
+        if let Some(what) = self.feedback.contradicts(report) {
+            return PacketOutcome::Violation(what);
+        }
+        self.progress.on_largest(report.largest);
+        let resize = self.pmtud.on_report(now, report, &self.probe_timing());
+        self.resize(now, resize);
+        if let Some(sample) = self.feedback.on_report(now, report) {
+            let (highest, lost) = (report.highest, sample.lost_packets);
+            let (known, timing) = (self.feedback.lost_packets(), self.probe_timing());
+            let lost_packets =
+                self.pmtud.lost_for_other_reasons(now, highest, lost, known, &timing);
+            self.handle_sample(now, Sample { lost_packets, ..sample });
+        }
+        PacketOutcome::Authentic
+    }
+
     /// Handles the feedback inferred from OKs and RESENDs, if any.
-    fn handle_inferred_report(&mut self, now: Instant) {
-        if let Some(inferred) = self.ledger.as_mut().and_then(|ledger| ledger.report(now)) {
-            let sample = self.sampler.on_told(now, &inferred.report, inferred.when);
-            let (delivered_packets, lost_packets) = (inferred.arrived, inferred.lost);
-            let sample = sample.map(|s| Sample { delivered_packets, lost_packets, ..s });
+    pub(super) fn handle_inferred(&mut self, now: Instant) {
+        if let Some(sample) = self.feedback.inferred(now) {
             self.handle_sample(now, sample);
         }
     }
 
-    /// When resent packets without feedback are no longer in flight.
-    pub(super) fn on_inferred_arrivals(&mut self, now: Instant) {
-        self.ledger.iter_mut().for_each(|ledger| ledger.land(now));
-        self.handle_inferred_report(now);
+    fn handle_sample(&mut self, now: Instant, sample: Sample) {
+        self.breaker.on_sample(now, &sample);
+        self.feedback.on_sample(now, &sample);
+        self.fec.on_sample(sample.lost_packets, sample.delivered_packets);
+        self.rate.on_sample(now, &self.whole(sample));
+        self.note_rate(now);
+    }
+
+    /// The receiver closed: no need to dally.
+    pub(crate) fn handle_done_packet(&mut self) -> PacketOutcome {
+        match self.end.close() {
+            true => PacketOutcome::Authentic,
+            false => PacketOutcome::Violation("closed before everything was sent"),
+        }
     }
 
     fn on_go(&mut self, now: Instant, go: Go) -> PacketOutcome {
@@ -124,7 +148,7 @@ impl Sender {
             return PacketOutcome::Violation("a GO with packets of a size that was not agreed");
         }
         let geometry = Geometry { packet_bytes, ..self.negotiated.geometry };
-        self.pmtud.on_granted(now, &go, &self.rtt);
+        self.pmtud.on_granted(now, &go, self.feedback.rtt());
         self.scheduler.grant(&go, geometry);
         while let Some(number) = self.scheduler.next_wanted() {
             self.note_buffer(now, number, Stage::Granted);
@@ -152,9 +176,7 @@ impl Sender {
             if let Some(coins) = &mut self.coins {
                 coins.on_accepted(number);
             }
-            if let Some(ledger) = &mut self.ledger {
-                ledger.on_ok(now, number, self.rtt.smallest());
-            }
+            self.feedback.on_ok(now, number);
             self.records.on_accepted(outgoing.len());
             self.note_buffer(now, number, Stage::Accepted);
             if let Some(buffer) = outgoing.into_buffer() {
@@ -197,9 +219,7 @@ impl Sender {
         self.progress.on_resend(evidence);
         self.records.stats.data_packets_asked += packets;
         self.rate.on_resend(now, packets);
-        if let Some(ledger) = &mut self.ledger {
-            ledger.on_resend(resend.buffer, packets);
-        }
+        self.feedback.on_resend(resend.buffer, packets);
         if due {
             self.acks.stop_repeats();
         }

@@ -7,8 +7,9 @@ use crate::buffer::Geometry;
 use crate::config::Policy;
 use crate::crypto::cipher::Cipher;
 use crate::fec::FecPolicy;
+use crate::negotiated::PacketOutcome;
 use crate::wire::Wire;
-use crate::wire::packet::{Accepted, Go, Message};
+use crate::wire::packet::{Accepted, Go, Message, Report};
 use crate::wire::sealed;
 use crate::wire_profile::WireProfile;
 

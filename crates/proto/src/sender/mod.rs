@@ -11,16 +11,15 @@ mod control;
 mod control_window;
 mod end_of_transfer;
 mod fec;
+mod feedback;
 #[cfg(test)]
 mod lying_tests;
 mod null_ack;
 mod pmtud;
 mod progress_evidence;
 mod records;
-mod reverse_path_queue;
 mod runtime_control;
 mod scheduler;
-mod skipped_numbers;
 mod subflows;
 #[cfg(test)]
 mod tests;
@@ -32,36 +31,32 @@ use announced_burst::AnnouncedBurst;
 use circuit_breaker::CircuitBreaker;
 use end_of_transfer::EndOfTransfer;
 use fec::{FecPlanner, PathState};
+use feedback::SenderFeedback;
 use null_ack::AckState;
 use pmtud::{Resize, SenderPmtud};
 use progress_evidence::ProgressEvidence;
 use records::{Blocked, Records};
-use reverse_path_queue::ReversePathQueue;
 use runtime_control::Pause;
 pub(crate) use scheduler::CoinEvidence;
 use scheduler::{CoinTest, DataPacket, OutgoingPacket, PacketBody, Scheduler};
 #[cfg(test)]
 use scheduler::{OutgoingBuffer, SendingState};
-use skipped_numbers::SkippedNumbers;
-use subflows::{RecentRates, SubflowRole};
+use subflows::SubflowRole;
 
 use crate::api::Event;
 use crate::buffer::Buffer;
 use crate::codec::Codec;
 use crate::limits::{MAX_BATCH, MAX_DATAGRAM_BYTES};
-use crate::negotiated::{Negotiated, PacketOutcome, ProgressCounter, ProgressTimescale};
+use crate::negotiated::{Negotiated, ProgressCounter, ProgressTimescale};
 use crate::pmtud::ProbeTiming;
-use crate::rate::ledger::Ledger;
-use crate::rate::sampler::Sampler;
 use crate::rate::window::Gate;
-use crate::rate::{Law, Pacing, RateControl, Sample, is_long, keeps_to_the_letter};
-use crate::rtt::RttEstimator;
+use crate::rate::{Law, Pacing, RateControl, is_long, keeps_to_the_letter};
 use crate::stats::Stats;
 use crate::time::{Instant, earliest};
 use crate::timers::{SenderTimer, Timer, first};
 use crate::trace::{RateLine, Recorder, Stage, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber, Rate};
-use crate::wire::packet::{Burst, End, NullAck, RateLimit, Report};
+use crate::wire::packet::{Burst, End, NullAck, RateLimit};
 
 /// The sending machine.
 #[derive(Debug)]
@@ -83,22 +78,13 @@ pub(crate) struct Sender {
     /// Sent bytes that the pacer has not charged, less than a packet.
     uncharged: u64,
     rate: Box<dyn RateControl>,
-    sampler: Sampler,
-    /// Skipped packet numbers, where the wire has REPORTs.
-    skipped_numbers: Option<SkippedNumbers>,
-    reverse_queue: ReversePathQueue,
+    feedback: SenderFeedback,
     pmtud: SenderPmtud,
-    /// Infers feedback from OK and RESEND, on a wire without REPORTs.
-    ledger: Option<Ledger>,
-    rtt: RttEstimator,
     breaker: CircuitBreaker,
     progress: ProgressEvidence,
     fec: FecPlanner,
     pause: Pause,
     subflows: SubflowRole,
-    recent_rates: RecentRates,
-    /// The latest delivery rate.
-    delivery_rate: Option<Rate>,
     records: Records,
 }
 
@@ -130,27 +116,20 @@ impl Sender {
             pacer: Gate::new(strict_bursts),
             uncharged: 0,
             rate,
-            sampler: Sampler::new(overhead),
-            skipped_numbers: None,
-            reverse_queue: ReversePathQueue::default(),
+            feedback: SenderFeedback::new(&negotiated, learns, overhead),
             pmtud,
-            ledger: infers_feedback.then(Ledger::default),
-            rtt: RttEstimator::new(negotiated.rtt, negotiated.longest_rtt)
-                .with_piggybacked_acks(negotiated.profile.piggybacks_acks),
             breaker: CircuitBreaker::new(now),
             progress: ProgressEvidence::new(negotiated.profile.reports),
             fec: FecPlanner::new(negotiated.repair),
             pause: Pause::default(),
             subflows: SubflowRole::default(),
-            recent_rates: RecentRates::default(),
-            delivery_rate: None,
             records: Records::new(first),
         }
     }
 
     /// Starts to skip packet numbers drawn from this seed, where the wire has REPORTs.
     pub(crate) fn skip_numbers(&mut self, seed: [u8; 32]) {
-        self.skipped_numbers = self.negotiated.profile.reports.then(|| SkippedNumbers::new(seed));
+        self.feedback.skip_numbers(seed);
     }
 
     // ---- the client's verbs
@@ -236,7 +215,7 @@ impl Sender {
     /// Starts the coin test with `seed`; or ends it (`None`), and queues the packets that it
     /// skipped.
     pub(crate) fn test_by_coins(&mut self, seed: Option<u64>) {
-        let headers = u64::from(self.negotiated.profile.data_overhead) + self.sampler.overhead();
+        let headers = u64::from(self.negotiated.profile.data_overhead) + self.feedback.overhead();
         let test = seed.map(|seed| CoinTest::new(seed, headers));
         if let Some(over) = std::mem::replace(&mut self.coins, test) {
             for (number, skipped) in over.into_skipped() {
@@ -285,77 +264,32 @@ impl Sender {
 
     /// The retransmission timeout of packets without data.
     pub(crate) fn retry_timer(&self) -> Duration {
-        self.rtt.timeout()
+        self.feedback.rtt().timeout()
     }
 
     /// A packet left that carries neither data nor acknowledgement.
     pub(crate) fn on_other_sent(&mut self, now: Instant, number: PacketNumber, bytes: usize) {
         // OK does not acknowledge these.
-        if self.ledger.is_none() {
+        if !self.feedback.infers() {
             self.note_sent(now, number, 1, bytes as u64);
         }
     }
 
     fn note_sent(&mut self, now: Instant, first: PacketNumber, count: u32, bytes: u64) {
-        if self.sampler.in_flight_bytes() == 0 {
+        if self.feedback.on_sent(now, first, count, bytes) {
             self.breaker.restart(now);
         }
-        self.sampler.on_sent(now, first, count, bytes);
     }
 
     /// An authentic packet of the receiver arrived.
     pub(crate) fn on_authentic(&mut self, now: Instant) {
         self.breaker.on_authentic(now);
-        self.rtt.reset_back_off();
+        self.feedback.reset_back_off();
     }
 
     fn check_all_accepted(&mut self) {
         if self.scheduler.is_accepted() {
             self.acks.stop_repeats();
-        }
-    }
-
-    /// The receiver closed: no need to dally.
-    pub(crate) fn handle_done_packet(&mut self) -> PacketOutcome {
-        match self.end.close() {
-            true => PacketOutcome::Authentic,
-            false => PacketOutcome::Violation("closed before everything was sent"),
-        }
-    }
-
-    /// Handles a REPORT.
-    pub(crate) fn handle_report(&mut self, now: Instant, report: &Report) -> PacketOutcome {
-        if let Some(what) = self.sampler.contradicts(report) {
-            return PacketOutcome::Violation(what);
-        }
-        self.progress.on_largest(report.largest);
-        let resize = self.pmtud.on_report(now, report, &self.probe_timing());
-        self.resize(now, resize);
-        let (timing, known) = (self.probe_timing(), self.records.stats.data_packets_lost);
-        let mut sample = self.sampler.on_report(now, report);
-        if let Some(Sample { lost_packets: lost, .. }) = &mut sample {
-            let highest = report.highest;
-            *lost = self.pmtud.lost_for_other_reasons(now, highest, *lost, known, &timing);
-        }
-        if let Some(rtt) = sample.and_then(|sample| sample.rtt) {
-            self.reverse_queue.sample(now, report.at_micros, rtt);
-        }
-        self.handle_sample(now, sample);
-        PacketOutcome::Authentic
-    }
-
-    fn handle_sample(&mut self, now: Instant, sample: Option<Sample>) {
-        if let Some(sample) = sample {
-            self.breaker.on_sample(now, &sample);
-            if let Some(rtt) = sample.rtt {
-                self.rtt.sample(rtt);
-            }
-            self.records.stats.data_packets_lost = sample.lost_packets;
-            self.delivery_rate = sample.delivery_rate.or(self.delivery_rate);
-            self.fec.on_sample(sample.lost_packets, sample.delivered_packets);
-            self.recent_rates.on_sample(now, &sample);
-            self.rate.on_sample(now, &self.whole(sample));
-            self.note_rate(now);
         }
     }
 
@@ -381,7 +315,7 @@ impl Sender {
             SenderTimer::PathMtu => {
                 self.pmtud.deadline(now, || self.probe_timing()).filter(|_| sends)
             }
-            SenderTimer::Inferred => self.ledger.as_ref()?.lands_at(),
+            SenderTimer::Inferred => self.feedback.deadline(),
             SenderTimer::Rate => {
                 self.rate.next_timeout().filter(|_| sends && !self.is_fully_paused())
             }
@@ -414,7 +348,10 @@ impl Sender {
                 let resize = self.pmtud.expire(now, &self.probe_timing());
                 self.resize(now, resize);
             }
-            SenderTimer::Inferred => self.on_inferred_arrivals(now),
+            SenderTimer::Inferred => {
+                self.feedback.expire(now);
+                self.handle_inferred(now);
+            }
             SenderTimer::Rate => self.rate.on_timeout(now),
             SenderTimer::AllLost => {
                 self.breaker.restart(now);
@@ -469,34 +406,21 @@ impl Sender {
         match self.allowed(now) {
             0 => None,
             allowed => {
-                let allowed = allowed.min(self.skip_number(codec));
+                let allowed = allowed.min(self.feedback.skip_number(codec));
                 self.put_burst(now, allowed, codec, out)
             }
         }
-    }
-
-    /// Skips a packet number if one is due. Returns how many data packets may leave before the
-    /// next.
-    fn skip_number(&mut self, codec: &mut Codec) -> u32 {
-        let Some(skipped_numbers) = &mut self.skipped_numbers else { return u32::MAX };
-        if skipped_numbers.left() == 0
-            && let Some(number) = codec.skip_number()
-        {
-            self.sampler.on_passed_over(number);
-            skipped_numbers.set();
-        }
-        skipped_numbers.left().max(1)
     }
 
     /// How many packets may leave now; records what blocks if none.
     fn allowed(&mut self, now: Instant) -> u32 {
         if let Some(why) = self.lacks() {
             self.records.block(now, why);
-            self.sampler.on_app_limited();
+            self.feedback.on_app_limited();
             return 0;
         }
         if self.breaker_open(now) {
-            if !self.breaker.probe(now, self.ledger.is_some()) {
+            if !self.breaker.probe(now, self.feedback.infers()) {
                 self.records.block(now, Blocked::InFlight);
                 return 0;
             }
@@ -552,12 +476,12 @@ impl Sender {
 
     /// Packets that may still be in flight.
     fn room(&self, pacing: &Pacing) -> u32 {
-        let packet = u64::from(self.pmtud.datagram_bytes()) + self.sampler.overhead();
+        let packet = u64::from(self.pmtud.datagram_bytes()) + self.feedback.overhead();
         match pacing.cap_bytes {
             None => u32::MAX,
             Some(cap) => {
                 let room =
-                    cap.saturating_sub(self.sampler.in_flight_bytes()).div_ceil(packet.max(1));
+                    cap.saturating_sub(self.feedback.in_flight_bytes()).div_ceil(packet.max(1));
                 u32::try_from(room).unwrap_or(u32::MAX)
             }
         }
@@ -591,9 +515,9 @@ impl Sender {
             let sent = leaving.put(self.acks.high(), law, codec, out);
             let OutgoingPacket { number, what, ends, .. } = leaving;
             let len = out.len() - at;
-            let sent = match &mut self.ledger {
-                Some(ledger) if learns => ledger.on_sent(now, number, len as u64, ends),
-                _ => sent,
+            let sent = match learns {
+                true => self.feedback.number(now, sent, number, len as u64, ends),
+                false => sent,
             };
             first_number.get_or_insert(sent);
             count += 1;
@@ -610,7 +534,7 @@ impl Sender {
             self.note_sent(now, first, count, (out.len() - start) as u64);
             self.note_lateness(now);
         }
-        self.skipped_numbers.iter_mut().for_each(|skipped_numbers| skipped_numbers.on_sent(count));
+        self.feedback.on_data_sent(count);
         self.pmtud.on_data_sent(now, first, segment.unwrap_or_default());
         self.rate.on_data_sent(now, count);
         segment
@@ -622,7 +546,7 @@ impl Sender {
     fn charge(&mut self, now: Instant, bytes: usize, count: u32) {
         let mut packets = count;
         if self.rate.charges_bytes() && self.negotiated.profile.paces_bytes {
-            let overhead = self.sampler.overhead();
+            let overhead = self.feedback.overhead();
             let whole = u64::from(self.pmtud.datagram_bytes()) + overhead;
             let owed = self.uncharged + bytes as u64 + u64::from(count) * overhead;
             self.uncharged = owed % whole;
@@ -635,15 +559,15 @@ impl Sender {
     /// Records with the sent packets when they were due, and the bytes sent to catch up.
     fn note_lateness(&mut self, now: Instant) {
         // On a long path the queue may be shorter than the bytes sent to catch up.
-        if self.rtt.smallest().is_some_and(is_long) {
+        if self.feedback.rtt().smallest().is_some_and(is_long) {
             return;
         }
         let pacing = self.pacing();
         if let Some(late) = self.pacer.lateness(now, &pacing) {
-            let packet = u64::from(self.pmtud.datagram_bytes()) + self.sampler.overhead();
+            let packet = u64::from(self.pmtud.datagram_bytes()) + self.feedback.overhead();
             let burst = u64::from(pacing.burst.packets) * packet;
             let made_up = Rate::over(burst, pacing.burst.interval).bytes_in(late.made_up);
-            self.sampler.on_late(late.due_at, made_up);
+            self.feedback.on_late(late.due_at, made_up);
         }
     }
 
@@ -698,7 +622,7 @@ impl Sender {
     }
 
     fn probe_timing(&self) -> ProbeTiming {
-        let (rtt, timeout) = (self.rtt.assumed(), self.rtt.timeout());
+        let (rtt, timeout) = (self.feedback.rtt().assumed(), self.feedback.rtt().timeout());
         ProbeTiming { rtt, timeout, rate: self.pacing_rate() }
     }
 
@@ -708,7 +632,7 @@ impl Sender {
         if after < before {
             self.scheduler.forget_repairs();
         }
-        let overhead = self.sampler.overhead() as u32;
+        let overhead = self.feedback.overhead() as u32;
         if after < before && self.rate.charges_bytes() {
             self.pacer.shrink(before + overhead, after + overhead);
             // Never charges more packets than left: that would begin another burst.
@@ -774,11 +698,11 @@ impl Sender {
 
     fn path_state(&self) -> PathState {
         PathState {
-            rtt: self.rtt.smoothed(),
-            assumed_rtt: self.rtt.assumed(),
+            rtt: self.feedback.rtt().smoothed(),
+            assumed_rtt: self.feedback.rtt().assumed(),
             queue: self.rate.belief().queue,
             rate: self.pacing_rate(),
-            packet_bytes: u64::from(self.pmtud.datagram_bytes()) + self.sampler.overhead(),
+            packet_bytes: u64::from(self.pmtud.datagram_bytes()) + self.feedback.overhead(),
             datagram_bytes: self.pmtud.datagram_bytes(),
             data_bytes: self.pmtud.data_bytes(),
             may_repair: self.may_repair(),
@@ -787,41 +711,37 @@ impl Sender {
 
     // ---- missing feedback and progress
 
-    /// Whether the sender gets feedback on its packets.
-    fn has_feedback(&self) -> bool {
-        self.negotiated.profile.reports || self.ledger.is_some()
-    }
-
     /// When the missing feedback counts as a timeout.
     fn feedback_overdue_at(&self) -> Option<Instant> {
-        if !self.has_feedback() || self.is_fully_paused() || self.sampler.in_flight_bytes() == 0 {
+        if !self.feedback.exists() || self.is_fully_paused() || self.feedback.in_flight_bytes() == 0
+        {
             return None;
         }
-        Some(self.breaker.deadline(&self.rtt, self.sampler.last_sent()))
+        Some(self.breaker.deadline(self.feedback.rtt(), self.feedback.last_sent()))
     }
 
     /// When an emulated protocol with such a rule declares all outstanding data lost.
     fn all_lost_at(&self) -> Option<Instant> {
         let after = self.scheduler.ways().all_lost_after?;
         let waits = self.scheduler.has_supplied() && !self.scheduler.may_be_due();
-        let last_sent = self.sampler.last_sent().filter(|_| waits && !self.is_fully_paused())?;
-        Some(self.breaker.all_lost_at(after, &self.rtt, last_sent))
+        let last_sent = self.feedback.last_sent().filter(|_| waits && !self.is_fully_paused())?;
+        Some(self.breaker.all_lost_at(after, self.feedback.rtt(), last_sent))
     }
 
     fn breaker_open(&self, now: Instant) -> bool {
-        if !self.has_feedback() || self.sampler.in_flight_bytes() == 0 {
+        if !self.feedback.exists() || self.feedback.in_flight_bytes() == 0 {
             return false;
         }
-        let since = match &self.ledger {
+        let since = match self.feedback.infers() {
             // Before a buffer was sent there can be no feedback on it; but packets that the window
             // holds back are never sent.
-            Some(ledger) => {
+            true => {
                 let held = || (self.room(&self.pacing()) == 0).then(|| self.breaker.last_data());
-                ledger.waits_since().or_else(held)
+                self.feedback.waits_since().or_else(held)
             }
-            None => Some(Instant::EPOCH),
+            false => Some(Instant::EPOCH),
         };
-        since.is_some_and(|since| self.breaker.is_open(now, &self.rtt, since))
+        since.is_some_and(|since| self.breaker.is_open(now, self.feedback.rtt(), since))
     }
 
     /// The progress that the watchdog expects, if any: of supplied buffers, or of END. A receiver
@@ -836,7 +756,7 @@ impl Sender {
 
     /// The time scale of progress.
     pub(crate) fn pace_of_progress(&self) -> ProgressTimescale {
-        let (round_trip, interval) = (self.rtt.assumed(), self.pacing().burst.interval);
+        let (round_trip, interval) = (self.feedback.rtt().assumed(), self.pacing().burst.interval);
         ProgressTimescale { round_trip, answer: Duration::ZERO, interval }
     }
 
@@ -871,14 +791,14 @@ impl Sender {
             self.burst_due(now),
             self.pause_due(),
             self.pmtud.announcement_due().filter(|_| sends),
-            self.reverse_queue.due().filter(|_| sends),
+            self.feedback.queue_due().filter(|_| sends),
         ])
     }
 
     /// When changed burst values are to be announced.
     fn burst_due(&self, now: Instant) -> Option<Instant> {
         let burst = self.asked().burst;
-        let rtt = self.rtt.smoothed();
+        let rtt = self.feedback.rtt().smoothed();
         if self.coins.is_some() {
             return None;
         }
@@ -893,7 +813,7 @@ impl Sender {
                 .map(|at| at.max(now));
         }
         let rtt = rtt.unwrap_or(Duration::from_secs(1)).max(Duration::from_millis(10));
-        let due = self.has_feedback().then(|| self.announced.announce_at(burst, rtt)).flatten();
+        let due = self.feedback.exists().then(|| self.announced.announce_at(burst, rtt)).flatten();
         due.filter(|at| *at <= now)
     }
 
@@ -916,20 +836,20 @@ impl Sender {
             end,
             packet_bytes: self.pmtud.announced_bytes(),
             limit: self.records.stats.limit,
-            back_millis: self.reverse_queue.announce(now),
+            back_millis: self.feedback.announce_queue(now),
             paused: self.is_fully_paused(),
         };
         let number = codec.put_null_ack(out, &null_ack);
         self.on_other_sent(now, number, out.len() - start);
         let waits = self.waits_for_size();
-        self.pmtud.on_announced(now, waits, &self.rtt);
+        self.pmtud.on_announced(now, waits, self.feedback.rtt());
         self.announced.on_announced(now, burst);
-        let interval = self.rtt.report_interval();
+        let interval = self.feedback.rtt().report_interval();
         self.pause.on_announced(now + interval);
         self.acks.on_null_ack(now, self.end.repeat_interval(interval));
         if end.is_some() {
-            self.end.on_end_sent(now + self.rtt.timeout());
-            self.rtt.back_off();
+            self.end.on_end_sent(now + self.feedback.rtt().timeout());
+            self.feedback.back_off();
         }
     }
 
@@ -953,11 +873,9 @@ impl Sender {
     /// Counts and measurements so far.
     pub(crate) fn stats(&self, now: Instant) -> Stats {
         let mut stats = self.records.stats(now);
-        if !self.has_feedback() {
-            stats.data_packets_lost = stats.data_packets_resent;
-        }
-        stats.rtt = self.rtt.smoothed();
-        stats.min_rtt = self.rtt.smallest();
+        stats.data_packets_lost = self.lost_packets();
+        stats.rtt = self.feedback.rtt().smoothed();
+        stats.min_rtt = self.feedback.rtt().smallest();
         stats.outstanding = self.scheduler.outstanding();
         stats.agreed = self.negotiated.burst_limit();
         stats.pacing_rate = self.pacing_rate();
@@ -966,15 +884,23 @@ impl Sender {
         stats
     }
 
+    /// Packets lost; without feedback those that were requested again.
+    fn lost_packets(&self) -> u64 {
+        match self.feedback.exists() {
+            true => self.feedback.lost_packets(),
+            false => self.records.stats.data_packets_resent,
+        }
+    }
+
     /// Delivered bytes, and the smallest round trip.
     pub(crate) fn moved(&self) -> (u64, Option<Duration>) {
-        (self.sampler.delivered_bytes() + self.delivered_beside(), self.rtt.smallest())
+        (self.feedback.delivered_bytes() + self.delivered_beside(), self.feedback.rtt().smallest())
     }
 
     /// The sending rate of its burst values.
     fn pacing_rate(&self) -> Rate {
         let burst = self.pacing().burst;
-        let overhead = u32::try_from(self.sampler.overhead()).unwrap_or(u32::MAX);
+        let overhead = u32::try_from(self.feedback.overhead()).unwrap_or(u32::MAX);
         let packet = u64::from(match self.negotiated.profile.paces_bytes {
             true => self.pmtud.datagram_bytes() + overhead,
             false => self.negotiated.mean_packet_bytes(overhead),
@@ -1021,31 +947,26 @@ impl Sender {
     fn rate_line(&self, now: Instant) -> RateLine {
         let (pacing, belief) = (self.pacing(), self.rate.belief());
         let view = self.rate.path_view(now);
-        let lost = if self.has_feedback() {
-            self.records.stats.data_packets_lost
-        } else {
-            self.records.stats.data_packets_resent
-        };
         RateLine {
             phase: belief.phase,
             bandwidth: belief.bandwidth,
             pacing: self.pacing_rate(),
             burst: pacing.burst,
-            rtt: self.rtt.smoothed(),
-            min_rtt: belief.min_rtt.or(self.rtt.smallest()),
+            rtt: self.feedback.rtt().smoothed(),
+            min_rtt: belief.min_rtt.or(self.feedback.rtt().smallest()),
             queue: belief.queue,
             way_back: view.way_back,
             varies_by: view.varies_by,
             share_ppm: view.share_ppm,
-            in_flight: self.has_feedback().then(|| self.sampler.in_flight_bytes()),
+            in_flight: self.feedback.exists().then(|| self.feedback.in_flight_bytes()),
             cap: pacing.cap_bytes,
             outstanding: self.scheduler.outstanding(),
             held: self.scheduler.unsupplied(),
             sent: self.records.stats.data_packets_sent,
             resent: self.records.stats.data_packets_resent,
-            lost,
-            marked: self.sampler.marked_packets(),
-            delivered: self.sampler.delivered_bytes(),
+            lost: self.lost_packets(),
+            marked: self.feedback.marked_packets(),
+            delivered: self.feedback.delivered_bytes(),
             accepted_bytes: self.records.stats.image_bytes,
         }
     }

@@ -43,7 +43,7 @@ impl Sender {
 
     /// Bytes of IP and UDP header on each datagram.
     pub(crate) fn overhead(&self) -> u32 {
-        self.sampler.overhead() as u32
+        self.feedback.overhead() as u32
     }
 
     /// Never faster than this; `None` for no such limit.
@@ -58,9 +58,10 @@ impl Sender {
         let datagram = self.pmtud.datagram_bytes();
         control.on_packet_bytes(datagram + self.overhead());
         control.on_offer(now, self.offers);
-        if let (Some(rate), Some(rtt)) =
-            (self.rate.belief().bandwidth.or(self.delivery_rate), self.rtt.smallest())
-        {
+        if let (Some(rate), Some(rtt)) = (
+            self.rate.belief().bandwidth.or(self.feedback.delivery_rate()),
+            self.feedback.rtt().smallest(),
+        ) {
             control.take_over(now, rate, rtt);
         }
         self.rate = control;

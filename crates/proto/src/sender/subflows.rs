@@ -1,16 +1,10 @@
 //! The role of a sender among subflows: the main connection's rate law decides for all
 //! (`docs/protocol §6.11`).
 
-use std::time::Duration;
-
 use super::Sender;
 use crate::rate::subflows::{SubflowAllocator, SubflowShare, SubflowTally};
 use crate::rate::{Pacing, Sample, burst_for};
 use crate::time::Instant;
-use crate::units::Rate;
-
-/// Age beyond two round trips at which a reported rate expires.
-const STALE: Duration = Duration::from_millis(100);
 
 /// The subflow role of a sender.
 #[derive(Clone, Debug, Default)]
@@ -24,43 +18,10 @@ pub(super) enum SubflowRole {
     Led(SubflowShare),
 }
 
-/// The newest sample's rates, and its time.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RecentRates {
-    at: Option<Instant>,
-    delivery: Rate,
-    send: Rate,
-}
-
-impl RecentRates {
-    pub(super) fn on_sample(&mut self, now: Instant, sample: &Sample) {
-        if let (Some(delivery), Some(send)) = (sample.delivery_rate, sample.send_rate) {
-            (self.at, self.delivery, self.send) = (Some(now), delivery, send);
-        }
-    }
-}
-
 impl Sender {
     /// Its counters, for the main connection.
     pub(crate) fn tally(&self, now: Instant) -> SubflowTally {
-        let stale = STALE + self.rtt.assumed() * 2;
-        let fresh = self.recent_rates.at.is_some_and(|at| now.since(at) <= stale);
-        let rates = if fresh {
-            (self.recent_rates.delivery, self.recent_rates.send)
-        } else {
-            Default::default()
-        };
-        SubflowTally {
-            live: true,
-            sent_bytes: self.sampler.sent_bytes(),
-            delivered_bytes: self.sampler.delivered_bytes(),
-            delivered_packets: self.sampler.delivered_packets(),
-            lost_packets: self.records.stats.data_packets_lost,
-            marked_packets: self.sampler.marked_packets(),
-            in_flight_bytes: self.sampler.in_flight_bytes(),
-            delivery_rate: rates.0,
-            send_rate: rates.1,
-        }
+        self.feedback.tally(now)
     }
 
     /// From now on its rate law decides for these subflows too, whether they are alive or not.
@@ -121,6 +82,6 @@ impl Sender {
     }
 
     fn packet_on_the_wire(&self) -> u64 {
-        u64::from(self.pmtud.datagram_bytes()) + self.sampler.overhead()
+        u64::from(self.pmtud.datagram_bytes()) + self.feedback.overhead()
     }
 }
