@@ -319,7 +319,7 @@ impl Connection {
                 OtherPacket::Control { end_received, limit, messages, report },
                 Machine::Sender(s),
             ) => {
-                s.on_rate_limit(now, limit);
+                s.on_rate_limit(now, limit.0, limit.1);
                 let reported = report.map(|report| s.handle_report(now, &report));
                 match reported {
                     Some(PacketOutcome::Violation(what)) => PacketOutcome::Violation(what),

@@ -7,12 +7,11 @@ use crate::api::Event;
 use crate::buffer::Geometry;
 use crate::limits::MIN_SEALED_PACKET_BYTES;
 use crate::negotiated::PacketOutcome;
-use crate::rate::window::Gate;
 use crate::rate::{Sample, is_long};
 use crate::time::Instant;
 use crate::trace::{Stage, TraceEvent};
-use crate::units::{BufferNumber, ControlSeq};
-use crate::wire::packet::{Accepted, Go, Have, Message, Report, Resend, Verdict};
+use crate::units::{BufferNumber, ControlSeq, PacketNumber};
+use crate::wire::packet::{Accepted, Go, Have, Message, RateLimit, Report, Resend, Verdict};
 
 impl Sender {
     /// The messages of a control packet. `Violation` if one is impossible.
@@ -25,7 +24,7 @@ impl Sender {
         if end_received {
             self.end.confirm();
         }
-        self.announced.open();
+        self.rate.open();
         if let Some(coins) = &mut self.coins {
             coins.check(self.acks.high(), &messages);
         }
@@ -42,12 +41,8 @@ impl Sender {
                 }
                 // The first GO answers the RESPONSE.
                 let longest = Some(now.since(self.negotiated.opened)).filter(|rtt| is_long(*rtt));
-                if let (0, Some(longest)) = (self.records.stats.data_packets_sent, longest)
-                    && self.rate.on_first_answer(longest)
-                {
-                    // As if the handshake had taken as long (`docs/protocol §6.7`).
-                    self.strict_bursts = false;
-                    self.pacer = Gate::new(false);
+                if let (0, Some(longest)) = (self.records.stats.data_packets_sent, longest) {
+                    self.rate.on_first_answer(longest);
                 }
             }
             let taken = match message {
@@ -117,8 +112,15 @@ impl Sender {
         self.breaker.on_sample(now, &sample);
         self.feedback.on_sample(now, &sample);
         self.fec.on_sample(sample.lost_packets, sample.delivered_packets);
-        self.rate.on_sample(now, &self.whole(sample));
+        self.rate.on_sample(now, sample);
         self.note_rate(now);
+    }
+
+    /// A control packet has the receiver's rate limit (`sealed`). The newest packet counts.
+    pub(crate) fn on_rate_limit(&mut self, now: Instant, number: PacketNumber, limit: RateLimit) {
+        if self.rate.on_limit(now, number, limit) {
+            self.note_rate(now);
+        }
     }
 
     /// The receiver closed: no need to dally.
@@ -184,7 +186,7 @@ impl Sender {
             }
         }
         if let Some(offer) = ok.offer {
-            self.on_offer(now, offer);
+            self.rate.on_offer(now, offer);
         }
         self.check_all_accepted();
         if !self.negotiated.profile.verdict && self.scheduler.is_accepted() && self.end.settle(now)

@@ -9,7 +9,7 @@ use crate::crypto::cipher::Cipher;
 use crate::fec::FecPolicy;
 use crate::negotiated::PacketOutcome;
 use crate::wire::Wire;
-use crate::wire::packet::{Accepted, Go, Message, Report};
+use crate::wire::packet::{Accepted, Burst, Go, Message, Report};
 use crate::wire::sealed;
 use crate::wire_profile::WireProfile;
 

@@ -5,7 +5,6 @@
 //! before any packet at a higher position. The receiver's early gap detection depends on that. The
 //! state machine is drawn in `docs/protocol §10.1`.
 
-mod announced_burst;
 mod circuit_breaker;
 mod control;
 mod control_window;
@@ -17,17 +16,15 @@ mod lying_tests;
 mod null_ack;
 mod pmtud;
 mod progress_evidence;
+mod rate_driver;
 mod records;
-mod runtime_control;
 mod scheduler;
-mod subflows;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use announced_burst::AnnouncedBurst;
 use circuit_breaker::CircuitBreaker;
 use end_of_transfer::EndOfTransfer;
 use fec::{FecPlanner, PathState};
@@ -35,13 +32,12 @@ use feedback::SenderFeedback;
 use null_ack::AckState;
 use pmtud::{Resize, SenderPmtud};
 use progress_evidence::ProgressEvidence;
+use rate_driver::RateDriver;
 use records::{Blocked, Records};
-use runtime_control::Pause;
 pub(crate) use scheduler::CoinEvidence;
 use scheduler::{CoinTest, DataPacket, OutgoingPacket, PacketBody, Scheduler};
 #[cfg(test)]
 use scheduler::{OutgoingBuffer, SendingState};
-use subflows::SubflowRole;
 
 use crate::api::Event;
 use crate::buffer::Buffer;
@@ -49,14 +45,14 @@ use crate::codec::Codec;
 use crate::limits::{MAX_BATCH, MAX_DATAGRAM_BYTES};
 use crate::negotiated::{Negotiated, ProgressCounter, ProgressTimescale};
 use crate::pmtud::ProbeTiming;
-use crate::rate::window::Gate;
-use crate::rate::{Law, Pacing, RateControl, is_long, keeps_to_the_letter};
+use crate::rate::subflows::{SubflowShare, SubflowTally};
+use crate::rate::{Law, is_long};
 use crate::stats::Stats;
 use crate::time::{Instant, earliest};
 use crate::timers::{SenderTimer, Timer, first};
 use crate::trace::{RateLine, Recorder, Stage, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber, Rate};
-use crate::wire::packet::{Burst, End, NullAck, RateLimit};
+use crate::wire::packet::{End, NullAck};
 
 /// The sending machine.
 #[derive(Debug)]
@@ -65,64 +61,34 @@ pub(crate) struct Sender {
     scheduler: Scheduler,
     /// The coin test, while the receiver's address is not validated.
     coins: Option<CoinTest>,
-    acks: AckState,
-    announced: AnnouncedBurst,
-    /// The strictest of the negotiated burst values and the receiver's offers.
-    offers: Burst,
-    /// The receiver's rate limit, and the number of the packet that carried it.
-    limit: (PacketNumber, RateLimit),
-    end: EndOfTransfer,
-    /// Whether the pacer keeps burst values strictly.
-    strict_bursts: bool,
-    pacer: Gate,
-    /// Sent bytes that the pacer has not charged, less than a packet.
-    uncharged: u64,
-    rate: Box<dyn RateControl>,
+    rate: RateDriver,
     feedback: SenderFeedback,
     pmtud: SenderPmtud,
+    fec: FecPlanner,
     breaker: CircuitBreaker,
     progress: ProgressEvidence,
-    fec: FecPlanner,
-    pause: Pause,
-    subflows: SubflowRole,
+    acks: AckState,
+    end: EndOfTransfer,
     records: Records,
 }
 
 impl Sender {
     pub(crate) fn new(now: Instant, negotiated: Negotiated, law: Law, overhead: u32) -> Self {
-        let Law { control: mut rate, learns, ways } = law;
+        let Law { control, learns, ways } = law;
         let pmtud = SenderPmtud::new(now, &negotiated, overhead);
         let first = pmtud.datagram_bytes();
-        rate.on_packet_bytes(match negotiated.profile.discovers_mtu {
-            true => first + overhead,
-            false => negotiated.mean_packet_bytes(overhead),
-        });
-        // On a wire without REPORTs feedback is inferred from OK and RESEND.
-        let infers_feedback = learns && !negotiated.profile.reports;
-        // The receiver knows the negotiated values without an announcement.
-        let strict_bursts =
-            keeps_to_the_letter(&negotiated) || !learns && !negotiated.profile.reports;
-        let announced = if infers_feedback { negotiated.burst } else { rate.pacing().burst };
         Self {
             negotiated,
             scheduler: Scheduler::new(ways),
             coins: None,
-            acks: AckState::default(),
-            offers: negotiated.burst,
-            limit: (PacketNumber(0), RateLimit::Unset),
-            announced: AnnouncedBurst::new(now, announced, infers_feedback),
-            end: EndOfTransfer::new(&negotiated.profile),
-            strict_bursts,
-            pacer: Gate::new(strict_bursts),
-            uncharged: 0,
-            rate,
+            rate: RateDriver::new(now, &negotiated, control, learns, first, overhead),
             feedback: SenderFeedback::new(&negotiated, learns, overhead),
             pmtud,
+            fec: FecPlanner::new(negotiated.repair),
             breaker: CircuitBreaker::new(now),
             progress: ProgressEvidence::new(negotiated.profile.reports),
-            fec: FecPlanner::new(negotiated.repair),
-            pause: Pause::default(),
-            subflows: SubflowRole::default(),
+            acks: AckState::default(),
+            end: EndOfTransfer::new(&negotiated.profile),
             records: Records::new(first),
         }
     }
@@ -217,6 +183,7 @@ impl Sender {
     pub(crate) fn test_by_coins(&mut self, seed: Option<u64>) {
         let headers = u64::from(self.negotiated.profile.data_overhead) + self.feedback.overhead();
         let test = seed.map(|seed| CoinTest::new(seed, headers));
+        self.rate.set_unvalidated(test.is_some());
         if let Some(over) = std::mem::replace(&mut self.coins, test) {
             for (number, skipped) in over.into_skipped() {
                 self.scheduler.ask(number, &skipped, None);
@@ -316,16 +283,14 @@ impl Sender {
                 self.pmtud.deadline(now, || self.probe_timing()).filter(|_| sends)
             }
             SenderTimer::Inferred => self.feedback.deadline(),
-            SenderTimer::Rate => {
-                self.rate.next_timeout().filter(|_| sends && !self.is_fully_paused())
-            }
+            SenderTimer::Rate => self.rate.law_deadline().filter(|_| sends),
             SenderTimer::AllLost => self.all_lost_at().filter(|_| sends),
             SenderTimer::Feedback => self.feedback_overdue_at(),
             SenderTimer::NullAck => self.null_ack_at(now),
             SenderTimer::Pacing => {
                 let waits = !self.may_have_data() || self.breaker_open(now);
-                let pacing = self.pacing();
-                (sends && !waits && self.room(&pacing) > 0).then(|| self.pacer.next(now, &pacing))
+                let in_flight = self.feedback.in_flight_bytes();
+                if !sends || waits { None } else { self.rate.deadline(now, in_flight) }
             }
             SenderTimer::Breaker => {
                 let probes = sends && self.may_have_data() && self.breaker_open(now);
@@ -352,7 +317,7 @@ impl Sender {
                 self.feedback.expire(now);
                 self.handle_inferred(now);
             }
-            SenderTimer::Rate => self.rate.on_timeout(now),
+            SenderTimer::Rate => self.rate.expire_law(now),
             SenderTimer::AllLost => {
                 self.breaker.restart(now);
                 self.scheduler.resend_all();
@@ -374,7 +339,7 @@ impl Sender {
     /// Whether data may be sent as soon as the pacer lets them.
     fn may_have_data(&self) -> bool {
         let waits = self.waits_for_size() || self.next_waits();
-        self.scheduler.may_be_due() && !waits && !self.is_fully_paused()
+        self.scheduler.may_be_due() && !waits && !self.rate.is_fully_paused()
     }
 
     /// Appends one batch of equal datagrams (the last may be shorter) to `out`. Returns the length
@@ -429,16 +394,14 @@ impl Sender {
                 .note(now, || TraceEvent::Timer { timer: SenderTimer::Breaker.into() });
             return 1;
         }
-        let pacing = self.pacing();
-        let room = self.room(&pacing);
+        let pacing = self.rate.pacing();
+        let room = self.rate.room(&pacing, self.feedback.in_flight_bytes());
         if room == 0 {
             self.records.block(now, Blocked::InFlight);
             return 0;
         }
-        if self.records.was_held_back(now) {
-            self.pacer.forget(now, &pacing);
-        }
-        let available = self.pacer.available(now, &pacing);
+        let held_back = self.records.was_held_back(now);
+        let available = self.rate.available(now, &pacing, held_back);
         if available == 0 {
             self.records.block(now, Blocked::Pacing);
             return 0;
@@ -451,7 +414,7 @@ impl Sender {
     /// The cause that blocks, other than the rate law, if any.
     fn lacks(&mut self) -> Option<Blocked> {
         let some = self.has_some();
-        if self.is_fully_paused() || self.pause.is_on() && !some {
+        if self.rate.is_fully_paused() || self.rate.is_paused() && !some {
             return Some(Blocked::Paused);
         }
         if !some && self.scheduler.waits_for_source() {
@@ -460,31 +423,9 @@ impl Sender {
         (!some || self.waits_for_size()).then_some(Blocked::Permission)
     }
 
-    /// The rate law's pacing; with the announced burst values where those are binding.
-    fn pacing(&self) -> Pacing {
-        let pacing = self.asked();
-        match self.strict_bursts || self.coins.is_some() {
-            true => Pacing { burst: self.announced.burst(), ..pacing },
-            false => pacing,
-        }
-    }
-
     /// Whether its rate law responds to ECN marks.
     pub(crate) fn answers_marks(&self) -> bool {
         self.rate.answers_marks()
-    }
-
-    /// Packets that may still be in flight.
-    fn room(&self, pacing: &Pacing) -> u32 {
-        let packet = u64::from(self.pmtud.datagram_bytes()) + self.feedback.overhead();
-        match pacing.cap_bytes {
-            None => u32::MAX,
-            Some(cap) => {
-                let room =
-                    cap.saturating_sub(self.feedback.in_flight_bytes()).div_ceil(packet.max(1));
-                u32::try_from(room).unwrap_or(u32::MAX)
-            }
-        }
     }
 
     fn put_burst(
@@ -529,7 +470,7 @@ impl Sender {
             self.progress.on_full_sent(len as u32);
         }
         let first = first_number?;
-        self.charge(now, out.len() - start, count);
+        self.rate.charge(now, out.len() - start, count);
         if learns {
             self.note_sent(now, first, count, (out.len() - start) as u64);
             self.note_lateness(now);
@@ -540,34 +481,14 @@ impl Sender {
         segment
     }
 
-    /// Charges the pacer: packets, or bytes in units of whole packets. If short packets were
-    /// charged in full, buffers of one short packet each would be delivered more slowly than they
-    /// were paced, and an adaptive rate would follow that down for ever.
-    fn charge(&mut self, now: Instant, bytes: usize, count: u32) {
-        let mut packets = count;
-        if self.rate.charges_bytes() && self.negotiated.profile.paces_bytes {
-            let overhead = self.feedback.overhead();
-            let whole = u64::from(self.pmtud.datagram_bytes()) + overhead;
-            let owed = self.uncharged + bytes as u64 + u64::from(count) * overhead;
-            self.uncharged = owed % whole;
-            packets = u32::try_from(owed / whole).unwrap_or(u32::MAX);
-        }
-        let pacing = self.pacing();
-        self.pacer.consumed(now, packets, &pacing);
-    }
-
     /// Records with the sent packets when they were due, and the bytes sent to catch up.
     fn note_lateness(&mut self, now: Instant) {
         // On a long path the queue may be shorter than the bytes sent to catch up.
         if self.feedback.rtt().smallest().is_some_and(is_long) {
             return;
         }
-        let pacing = self.pacing();
-        if let Some(late) = self.pacer.lateness(now, &pacing) {
-            let packet = u64::from(self.pmtud.datagram_bytes()) + self.feedback.overhead();
-            let burst = u64::from(pacing.burst.packets) * packet;
-            let made_up = Rate::over(burst, pacing.burst.interval).bytes_in(late.made_up);
-            self.feedback.on_late(late.due_at, made_up);
+        if let Some((due_at, made_up)) = self.rate.lateness(now) {
+            self.feedback.on_late(due_at, made_up);
         }
     }
 
@@ -580,8 +501,7 @@ impl Sender {
                 self.progress.on_fresh_sent();
             }
         }
-        let interval = self.asked().burst.interval;
-        self.records.on_packet(now, what, interval);
+        self.records.on_packet(now, what, || self.rate.asked().burst.interval);
         if let PacketBody::Data(piece) = what
             && !piece.resend
         {
@@ -623,7 +543,7 @@ impl Sender {
 
     fn probe_timing(&self) -> ProbeTiming {
         let (rtt, timeout) = (self.feedback.rtt().assumed(), self.feedback.rtt().timeout());
-        ProbeTiming { rtt, timeout, rate: self.pacing_rate() }
+        ProbeTiming { rtt, timeout, rate: self.rate.pacing_rate() }
     }
 
     /// Datagrams have another size from now on, if `resize`.
@@ -632,13 +552,7 @@ impl Sender {
         if after < before {
             self.scheduler.forget_repairs();
         }
-        let overhead = self.feedback.overhead() as u32;
-        if after < before && self.rate.charges_bytes() {
-            self.pacer.shrink(before + overhead, after + overhead);
-            // Never charges more packets than left: that would begin another burst.
-            self.uncharged %= u64::from(after + overhead);
-        }
-        self.rate.on_packet_bytes(after + overhead);
+        self.rate.resize(before, after);
         self.records.on_resize(now, after);
     }
 
@@ -654,6 +568,67 @@ impl Sender {
         let (number, counted) = self.pmtud.put_probe(codec, out)?;
         self.note_sent(now, number, 1, counted);
         Some(out.len() - before)
+    }
+
+    // ---- what the client changes while it sends (docs/protocol §6.9)
+
+    /// The negotiated parameters that a rate law is built for.
+    pub(crate) fn negotiated(&self) -> &Negotiated {
+        &self.negotiated
+    }
+
+    /// Bytes of IP and UDP header on each datagram.
+    pub(crate) fn overhead(&self) -> u32 {
+        self.feedback.overhead() as u32
+    }
+
+    /// Never faster than this; `None` for no such limit.
+    pub(crate) fn set_ceiling(&mut self, now: Instant, ceiling: Option<Rate>) {
+        self.rate.set_ceiling(now, ceiling);
+        self.note_rate(now);
+    }
+
+    /// Switches to `law`, which starts from the rate of the one before.
+    pub(crate) fn follow(&mut self, now: Instant, law: Law) {
+        let (delivery, min_rtt) = (self.feedback.delivery_rate(), self.feedback.rtt().smallest());
+        self.rate.follow(now, law.control, delivery, min_rtt);
+        self.note_rate(now);
+    }
+
+    /// The client pauses or resumes. Where the wire can announce a pause, nothing leaves from now
+    /// on; else the buffers that have begun are completed, and none begins.
+    pub(crate) fn pause(&mut self, now: Instant, paused: bool) {
+        if !self.rate.pause(now, paused) {
+            return;
+        }
+        if !paused {
+            self.breaker.on_pause_over(now);
+        }
+        if !self.negotiated.profile.announces_pause {
+            self.scheduler.hold(paused);
+        }
+    }
+
+    // ---- subflows (docs/protocol §6.11)
+
+    /// Its counters, for the main connection.
+    pub(crate) fn tally(&self, now: Instant) -> SubflowTally {
+        self.feedback.tally(now)
+    }
+
+    /// From now on its rate law decides for these subflows too, whether they are alive or not.
+    pub(crate) fn lead(&mut self, now: Instant, subflows: &[SubflowTally]) {
+        self.rate.lead(now, self.feedback.tally(now), subflows);
+    }
+
+    /// The share of the subflow at `at` of the last list.
+    pub(crate) fn share(&self, at: usize) -> SubflowShare {
+        self.rate.share(at)
+    }
+
+    /// From now on the main connection sets its share.
+    pub(crate) fn be_led(&mut self, share: SubflowShare) {
+        self.rate.be_led(share);
     }
 
     // ---- repair packets
@@ -672,7 +647,7 @@ impl Sender {
 
     /// At the end of the data: makes repair packets if they are worth their time.
     fn plan_repairs(&mut self, now: Instant) {
-        if self.is_fully_paused() {
+        if self.rate.is_fully_paused() {
             return;
         }
         let changed = self.fec.take_change() && self.may_repair();
@@ -693,7 +668,7 @@ impl Sender {
 
     /// Whether repair packets may leave that the client did not ask for.
     fn may_repair(&self) -> bool {
-        self.end.is_sending() && !self.is_fully_paused()
+        self.end.is_sending() && !self.rate.is_fully_paused()
     }
 
     fn path_state(&self) -> PathState {
@@ -701,8 +676,8 @@ impl Sender {
             rtt: self.feedback.rtt().smoothed(),
             assumed_rtt: self.feedback.rtt().assumed(),
             queue: self.rate.belief().queue,
-            rate: self.pacing_rate(),
-            packet_bytes: u64::from(self.pmtud.datagram_bytes()) + self.feedback.overhead(),
+            rate: self.rate.pacing_rate(),
+            packet_bytes: self.rate.packet_bytes(),
             datagram_bytes: self.pmtud.datagram_bytes(),
             data_bytes: self.pmtud.data_bytes(),
             may_repair: self.may_repair(),
@@ -713,7 +688,9 @@ impl Sender {
 
     /// When the missing feedback counts as a timeout.
     fn feedback_overdue_at(&self) -> Option<Instant> {
-        if !self.feedback.exists() || self.is_fully_paused() || self.feedback.in_flight_bytes() == 0
+        if !self.feedback.exists()
+            || self.rate.is_fully_paused()
+            || self.feedback.in_flight_bytes() == 0
         {
             return None;
         }
@@ -724,7 +701,8 @@ impl Sender {
     fn all_lost_at(&self) -> Option<Instant> {
         let after = self.scheduler.ways().all_lost_after?;
         let waits = self.scheduler.has_supplied() && !self.scheduler.may_be_due();
-        let last_sent = self.feedback.last_sent().filter(|_| waits && !self.is_fully_paused())?;
+        let last_sent =
+            self.feedback.last_sent().filter(|_| waits && !self.rate.is_fully_paused())?;
         Some(self.breaker.all_lost_at(after, self.feedback.rtt(), last_sent))
     }
 
@@ -736,7 +714,8 @@ impl Sender {
             // Before a buffer was sent there can be no feedback on it; but packets that the window
             // holds back are never sent.
             true => {
-                let held = || (self.room(&self.pacing()) == 0).then(|| self.breaker.last_data());
+                let room = || self.rate.room(&self.rate.pacing(), self.feedback.in_flight_bytes());
+                let held = || (room() == 0).then(|| self.breaker.last_data());
                 self.feedback.waits_since().or_else(held)
             }
             false => Some(Instant::EPOCH),
@@ -748,7 +727,7 @@ impl Sender {
     /// that grants nothing may be waiting for its client.
     pub(crate) fn underway(&self) -> Option<ProgressCounter> {
         let supplied = self.scheduler.has_supplied() && self.progress.is_expected();
-        let goes_on = self.end.is_sending() && !self.pause.is_on();
+        let goes_on = self.end.is_sending() && !self.rate.is_paused();
         let some = goes_on && (supplied || self.end.end_due().is_some());
         let (signs, tries) = (self.progress.count(), self.data_packets_sent());
         some.then_some(ProgressCounter { signs, tries })
@@ -756,7 +735,8 @@ impl Sender {
 
     /// The time scale of progress.
     pub(crate) fn pace_of_progress(&self) -> ProgressTimescale {
-        let (round_trip, interval) = (self.feedback.rtt().assumed(), self.pacing().burst.interval);
+        let (round_trip, interval) =
+            (self.feedback.rtt().assumed(), self.rate.pacing().burst.interval);
         ProgressTimescale { round_trip, answer: Duration::ZERO, interval }
     }
 
@@ -781,48 +761,23 @@ impl Sender {
             return None;
         }
         let sends = self.end.is_sending();
-        let data_soon = self.scheduler.may_be_due() && !self.is_fully_paused();
-        let data_soon = data_soon.then(|| self.pacing().burst.interval);
+        let data_soon = self.scheduler.may_be_due() && !self.rate.is_fully_paused();
+        let data_soon = data_soon.then(|| self.rate.pacing().burst.interval);
         // The repetitions of an unvalidated receiver make room for data, which acknowledge too.
         let waits = data_soon.is_some() && self.coins.is_some();
         earliest([
             self.acks.deadline(data_soon, waits),
             self.end.end_due(),
-            self.burst_due(now),
-            self.pause_due(),
+            self.rate.burst_due(now, self.feedback.rtt().smoothed(), sends, self.feedback.exists()),
+            self.rate.pause_due().filter(|_| sends),
             self.pmtud.announcement_due().filter(|_| sends),
             self.feedback.queue_due().filter(|_| sends),
         ])
     }
 
-    /// When changed burst values are to be announced.
-    fn burst_due(&self, now: Instant) -> Option<Instant> {
-        let burst = self.asked().burst;
-        let rtt = self.feedback.rtt().smoothed();
-        if self.coins.is_some() {
-            return None;
-        }
-        if self.strict_bursts {
-            let rtt = rtt.unwrap_or_default();
-            if !self.end.is_sending() {
-                return None;
-            }
-            return self
-                .announced
-                .announce_in_force_at(burst, self.offers, rtt)
-                .map(|at| at.max(now));
-        }
-        let rtt = rtt.unwrap_or(Duration::from_secs(1)).max(Duration::from_millis(10));
-        let due = self.feedback.exists().then(|| self.announced.announce_at(burst, rtt)).flatten();
-        due.filter(|at| *at <= now)
-    }
-
     fn put_null_ack(&mut self, now: Instant, codec: &mut Codec, out: &mut Vec<u8>) {
         let start = out.len();
-        // Before the receiver's first control packet, and while its address is not validated, the
-        // negotiated values hold.
-        let agreed = self.coins.is_some() || self.strict_bursts && !self.announced.is_open();
-        let burst = if agreed { self.announced.burst() } else { self.asked().burst };
+        let burst = self.rate.burst_to_announce();
         let idle = !self.scheduler.has_retransmits()
             && self.scheduler.due().is_none()
             && !self.scheduler.has_repairs();
@@ -837,15 +792,14 @@ impl Sender {
             packet_bytes: self.pmtud.announced_bytes(),
             limit: self.records.stats.limit,
             back_millis: self.feedback.announce_queue(now),
-            paused: self.is_fully_paused(),
+            paused: self.rate.is_fully_paused(),
         };
         let number = codec.put_null_ack(out, &null_ack);
         self.on_other_sent(now, number, out.len() - start);
         let waits = self.waits_for_size();
         self.pmtud.on_announced(now, waits, self.feedback.rtt());
-        self.announced.on_announced(now, burst);
         let interval = self.feedback.rtt().report_interval();
-        self.pause.on_announced(now + interval);
+        self.rate.on_announced(now, burst, now + interval);
         self.acks.on_null_ack(now, self.end.repeat_interval(interval));
         if end.is_some() {
             self.end.on_end_sent(now + self.feedback.rtt().timeout());
@@ -878,7 +832,7 @@ impl Sender {
         stats.min_rtt = self.feedback.rtt().smallest();
         stats.outstanding = self.scheduler.outstanding();
         stats.agreed = self.negotiated.burst_limit();
-        stats.pacing_rate = self.pacing_rate();
+        stats.pacing_rate = self.rate.pacing_rate();
         stats.rate_reduced = self.rate.is_reduced();
         stats.learned = self.rate.learned();
         stats
@@ -894,18 +848,10 @@ impl Sender {
 
     /// Delivered bytes, and the smallest round trip.
     pub(crate) fn moved(&self) -> (u64, Option<Duration>) {
-        (self.feedback.delivered_bytes() + self.delivered_beside(), self.feedback.rtt().smallest())
-    }
-
-    /// The sending rate of its burst values.
-    fn pacing_rate(&self) -> Rate {
-        let burst = self.pacing().burst;
-        let overhead = u32::try_from(self.feedback.overhead()).unwrap_or(u32::MAX);
-        let packet = u64::from(match self.negotiated.profile.paces_bytes {
-            true => self.pmtud.datagram_bytes() + overhead,
-            false => self.negotiated.mean_packet_bytes(overhead),
-        });
-        Rate::over(u64::from(burst.packets) * packet, burst.interval)
+        (
+            self.feedback.delivered_bytes() + self.rate.delivered_beside(),
+            self.feedback.rtt().smallest(),
+        )
     }
 
     fn note_buffer(&mut self, now: Instant, number: BufferNumber, stage: Stage) {
@@ -919,38 +865,16 @@ impl Sender {
             let line = self.rate_line(now);
             self.records.trace.note(now, || TraceEvent::Rate(line));
         }
-        while let Some(change) = self.rate.take_change() {
-            self.records.trace.note(now, || TraceEvent::Window {
-                from: change.from_bytes,
-                to: change.to_bytes,
-                cause: change.cause.name(),
-                mode: change.mode,
-            });
-        }
-        let ppm = |share: f64| (share * 1e6) as u64;
-        if let Some(test) = self.rate.take_test() {
-            self.records.trace.note(now, || TraceEvent::Test {
-                verdict: test.verdict,
-                share_ppm: ppm(test.share),
-                whole: test.whole,
-                half: test.half,
-                limit_ppm: ppm(test.limit),
-                error_ppm: ppm(test.error),
-            });
-        }
-        if let Some(excuse) = self.rate.take_excuse() {
-            let (share_ppm, reason) = (ppm(excuse.share), excuse.reason);
-            self.records.trace.note(now, || TraceEvent::Excuse { share_ppm, reason });
-        }
+        self.rate.trace_changes(now, &mut self.records.trace);
     }
 
     fn rate_line(&self, now: Instant) -> RateLine {
-        let (pacing, belief) = (self.pacing(), self.rate.belief());
+        let (pacing, belief) = (self.rate.pacing(), self.rate.belief());
         let view = self.rate.path_view(now);
         RateLine {
             phase: belief.phase,
             bandwidth: belief.bandwidth,
-            pacing: self.pacing_rate(),
+            pacing: self.rate.pacing_rate(),
             burst: pacing.burst,
             rtt: self.feedback.rtt().smoothed(),
             min_rtt: belief.min_rtt.or(self.feedback.rtt().smallest()),

@@ -79,7 +79,12 @@ impl Records {
     // ---- packets
 
     /// A packet left. Bursts are `interval` apart.
-    pub(super) fn on_packet(&mut self, now: Instant, what: &PacketBody, interval: Duration) {
+    pub(super) fn on_packet(
+        &mut self,
+        now: Instant,
+        what: &PacketBody,
+        interval: impl FnOnce() -> Duration,
+    ) {
         let PacketBody::Data(piece) = what else {
             self.stats.repair_packets_sent += 1;
             return;
@@ -89,7 +94,7 @@ impl Records {
         if piece.resend {
             self.stats.data_packets_resent += 1;
         } else {
-            self.first_pass.advance(now, interval, &mut self.stats);
+            self.first_pass.advance(now, interval(), &mut self.stats);
             self.first_pass.moved(piece.range.len());
             self.stats.first_pass_bytes += piece.range.len() as u64;
         }

@@ -6,7 +6,7 @@ use crate::crypto::cipher::Cipher;
 use crate::fec::FecPolicy;
 use crate::negotiated::PacketOutcome;
 use crate::rate::fixed::Fixed;
-use crate::rate::{Belief, RateControl, Sample, Ways};
+use crate::rate::{Belief, Pacing, RateControl, Sample, Ways};
 use crate::units::Burst;
 use crate::wire::Wire;
 use crate::wire::packet::IndexRange;
