@@ -25,6 +25,27 @@ const CRYPTO: [&[&str]; 4] = [
     &["aead", "static_pairing", "exporter"],
     &["subflow"],
 ];
+/// Within `sender`, the same: no component knows the sender, which `mod.rs` and `control.rs` are.
+const SENDER: [&[&str]; 3] = [
+    &[
+        "scheduler",
+        "control_window",
+        "circuit_breaker",
+        "end_of_transfer",
+        "feedback",
+        "pmtud",
+        "rate_driver",
+    ],
+    &["fec", "null_ack", "progress_evidence", "records"],
+    &["control"],
+];
+/// Within `sender/scheduler`, the same.
+const SCHEDULER: [&[&str]; 4] = [
+    &["packet", "resend_rounds"],
+    &["unconfirmed"],
+    &["outgoing_buffer"],
+    &["coin_test", "fec_queue"],
+];
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).expect("the sources are here").flatten() {
@@ -88,6 +109,13 @@ fn each_floor_stands_only_on_those_below() {
     let crypto = imports(&root.join("crypto"), &["super::", "crate::crypto::"]);
     assert!(crypto["aead"].contains("epoch"), "{crypto:?}");
     assert_floors(&CRYPTO, &crypto);
+    let root = root.join("sender");
+    let sender = imports(&root, &["super::", "crate::sender::"]);
+    assert!(sender["fec"].contains("scheduler"), "{sender:?}");
+    assert_floors(&SENDER, &sender);
+    let scheduler = imports(&root.join("scheduler"), &["super::", "crate::sender::scheduler::"]);
+    assert!(scheduler["coin_test"].contains("outgoing_buffer"), "{scheduler:?}");
+    assert_floors(&SCHEDULER, &scheduler);
 }
 
 /// The sizes of headers are known to the wires, the codec and what builds handshake packets. All

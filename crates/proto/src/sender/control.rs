@@ -1,5 +1,7 @@
-//! The sender's handling of control messages (RFC 998 §5.2.1). Each is handled once, in whatever
-//! order they come, and one that no correct receiver sends closes the connection.
+//! What the receiver says: control messages (RFC 998 §5.2.1) and REPORTs.
+//!
+//! Each message is handled once, in whatever order they come, and passed to the components that it
+//! concerns. One that no correct receiver sends closes the connection.
 
 use super::Sender;
 use super::scheduler::ResendResult;

@@ -1,9 +1,14 @@
 //! The data sender: sends granted and requested packets, lowest buffer first, in bursts (RFC 998
 //! §5.2).
 //!
-//! It keeps one order (`docs/protocol §6.4`): buffers begin strictly by number, and resends go
-//! before any packet at a higher position. The receiver's early gap detection depends on that. The
-//! state machine is drawn in `docs/protocol §10.1`.
+//! [`Sender`] only routes. Each decision belongs to one of its components, which are values with
+//! private state: they take what they need as arguments, and return what they decided. Data go one
+//! way: what the receiver says goes from `control.rs` to the components, and
+//! [`Sender::poll_transmit`] asks them what leaves. No component knows the sender.
+//!
+//! The scheduler keeps one order (`docs/protocol §6.4`): buffers begin strictly by number, and
+//! resends go before any packet at a higher position. The receiver's early gap detection depends on
+//! that. The state machine is drawn in `docs/protocol §10.1`.
 
 mod circuit_breaker;
 mod control;
@@ -54,21 +59,31 @@ use crate::trace::{RateLine, Recorder, Stage, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber, Rate};
 use crate::wire::packet::{End, NullAck};
 
-/// The sending machine.
+/// The sending machine: what was negotiated, and a component for each decision.
 #[derive(Debug)]
 pub(crate) struct Sender {
     negotiated: Negotiated,
+    /// Which packet leaves next.
     scheduler: Scheduler,
     /// The coin test, while the receiver's address is not validated.
     coins: Option<CoinTest>,
+    /// How many packets may leave, and when.
     rate: RateDriver,
+    /// What became of the packets.
     feedback: SenderFeedback,
+    /// How large datagrams are.
     pmtud: SenderPmtud,
+    /// How many repair packets are made.
     fec: FecPlanner,
+    /// Whether missing feedback stops the sender.
     breaker: CircuitBreaker,
+    /// Whether the transfer moves on.
     progress: ProgressEvidence,
+    /// Which control messages are acknowledged.
     acks: AckState,
+    /// END, the verdict and the dally.
     end: EndOfTransfer,
+    /// Events, statistics and trace.
     records: Records,
 }
 

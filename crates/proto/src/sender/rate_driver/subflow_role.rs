@@ -21,7 +21,7 @@ pub(super) enum SubflowRole {
 }
 
 impl SubflowRole {
-    /// From now on the rate law decides for `own` and these subflows, whether they are alive or not.
+    /// From now on the rate law decides for `own` and these subflows, alive or not.
     /// It asks for `pacing` with packets of `packet_bytes`, and `tries` for more.
     pub(super) fn lead(
         &mut self,

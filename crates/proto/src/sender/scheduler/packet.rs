@@ -1,4 +1,7 @@
-//! An outgoing packet of a buffer. The scheduler returns it, and here it becomes a datagram.
+//! An outgoing packet of a buffer.
+//!
+//! The scheduler and the FEC queue fill it in, and here it becomes a datagram. All files of the
+//! folder share these types.
 
 use std::ops::Range;
 
