@@ -65,6 +65,28 @@ impl Negotiated {
     }
 }
 
+#[cfg(test)]
+impl Negotiated {
+    /// Parameters of `wire` for tests: buffers of ten packets, and a round trip of 40 ms.
+    pub(crate) fn example(wire: crate::wire::Wire) -> Self {
+        let rtt = Some(Duration::from_millis(40));
+        Self {
+            profile: WireProfile::of(wire),
+            geometry: Geometry { buffer_bytes: 10_000, packet_bytes: 1000 },
+            max_outstanding: 4,
+            socket_bytes: None,
+            burst: Burst { packets: 8, interval: Duration::from_millis(1) },
+            repair: FecPolicy::Never,
+            datagram_bytes: 1200,
+            control_bytes: 1200,
+            burst_bytes: 1200,
+            opened: Instant::EPOCH,
+            rtt,
+            longest_rtt: rtt,
+        }
+    }
+}
+
 /// Counters by which the stall watchdog judges one kind of progress (`docs/protocol §7.6`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProgressCounter {

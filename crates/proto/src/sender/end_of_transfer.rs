@@ -111,7 +111,7 @@ impl EndOfTransfer {
 
     /// A control packet was answered by a sender with the verdict. With control messages missing
     /// before the verdict (`gaps`) it dallies. Otherwise it acknowledges the verdict so often that
-    /// hardly ever all of them are lost, and leaves then. So far `lost` of `sent` packets were lost.
+    /// hardly ever all of them are lost, and leaves then. `lost` of its `sent` packets were lost.
     /// Returns how often to acknowledge, once.
     pub(super) fn leave(
         &mut self,

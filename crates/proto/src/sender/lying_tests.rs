@@ -6,12 +6,10 @@ use super::*;
 use crate::buffer::Geometry;
 use crate::config::Policy;
 use crate::crypto::cipher::Cipher;
-use crate::fec::FecPolicy;
 use crate::negotiated::PacketOutcome;
 use crate::wire::Wire;
 use crate::wire::packet::{Accepted, Burst, Go, Message, Report};
 use crate::wire::sealed;
-use crate::wire_profile::WireProfile;
 
 const PACKET: u32 = 1184;
 const BUFFER: u32 = 64 * PACKET;
@@ -57,18 +55,15 @@ impl Lab {
     fn new() -> Self {
         let burst = Burst { packets: 65_535, interval: Duration::ZERO };
         let negotiated = Negotiated {
-            profile: WireProfile::of(Wire::Sealed),
             geometry: Geometry { buffer_bytes: BUFFER, packet_bytes: PACKET },
             max_outstanding: 512,
-            socket_bytes: None,
             burst,
-            repair: FecPolicy::Never,
             datagram_bytes: 1232,
             control_bytes: 1232,
             burst_bytes: 1232,
-            opened: Instant::EPOCH,
             rtt: Some(DELAY * 2),
             longest_rtt: Some(DELAY * 2),
+            ..Negotiated::example(Wire::Sealed)
         };
         let law = crate::rate::build(Policy::Fair { ceiling: None }, &negotiated, 28);
         let mut sender = Sender::new(Instant::EPOCH, negotiated, law, 28);

@@ -293,31 +293,15 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::buffer::Geometry;
-    use crate::fec::FecPolicy;
-    use crate::units::{Burst, Rate};
+    use crate::units::Rate;
     use crate::wire::Wire;
-    use crate::wire_profile::WireProfile;
 
     fn ms(n: u64) -> Instant {
         Instant::from_nanos(n * 1_000_000)
     }
 
     fn pmtud(wire: Wire) -> SenderPmtud {
-        let negotiated = Negotiated {
-            profile: WireProfile::of(wire),
-            geometry: Geometry { buffer_bytes: 10_000, packet_bytes: 1000 },
-            max_outstanding: 4,
-            socket_bytes: None,
-            burst: Burst { packets: 8, interval: Duration::from_millis(1) },
-            repair: FecPolicy::Never,
-            datagram_bytes: 9000,
-            control_bytes: 1200,
-            burst_bytes: 9000,
-            opened: Instant::EPOCH,
-            rtt: None,
-            longest_rtt: None,
-        };
+        let negotiated = Negotiated { datagram_bytes: 9000, ..Negotiated::example(wire) };
         SenderPmtud::new(ms(0), &negotiated, 28)
     }
 

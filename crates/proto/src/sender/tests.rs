@@ -3,7 +3,6 @@
 use super::*;
 use crate::buffer::Geometry;
 use crate::crypto::cipher::Cipher;
-use crate::fec::FecPolicy;
 use crate::negotiated::PacketOutcome;
 use crate::rate::fixed::Fixed;
 use crate::rate::{Belief, Pacing, RateControl, Sample, Ways};
@@ -11,7 +10,6 @@ use crate::units::Burst;
 use crate::wire::Wire;
 use crate::wire::packet::IndexRange;
 use crate::wire::packet::{Accepted, Go, Message, Resend, Verdict};
-use crate::wire_profile::WireProfile;
 
 const PACKET: u32 = 1000;
 const BUFFER: u32 = 10_000;
@@ -30,21 +28,8 @@ fn sender(wire: Wire) -> Sender {
 }
 
 fn sender_with(wire: Wire, law: Law) -> Sender {
-    let burst = Burst { packets: 8, interval: Duration::from_millis(1) };
-    let negotiated = Negotiated {
-        profile: WireProfile::of(wire),
-        geometry: Geometry { buffer_bytes: BUFFER, packet_bytes: PACKET },
-        max_outstanding: 4,
-        socket_bytes: None,
-        burst,
-        repair: FecPolicy::Never,
-        datagram_bytes: 1200,
-        control_bytes: 1200,
-        burst_bytes: 1200,
-        opened: Instant::EPOCH,
-        rtt: Some(Duration::from_millis(40)),
-        longest_rtt: Some(Duration::from_millis(40)),
-    };
+    let geometry = Geometry { buffer_bytes: BUFFER, packet_bytes: PACKET };
+    let negotiated = Negotiated { geometry, ..Negotiated::example(wire) };
     Sender::new(ms(0), negotiated, law, 28)
 }
 

@@ -290,3 +290,51 @@ impl SenderFeedback {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Wire;
+
+    fn ms(n: u64) -> Instant {
+        Instant::from_nanos(n * 1_000_000)
+    }
+
+    #[test]
+    fn without_reports_an_ok_makes_a_sample() {
+        let mut feedback = SenderFeedback::new(&Negotiated::example(Wire::Rfc998), true, 28);
+        assert!(feedback.exists() && feedback.infers());
+        let one = BufferNumber(1);
+        for n in 0..4 {
+            let number = feedback.number(ms(n), PacketNumber(77), one, 1000, n == 3);
+            assert_eq!(number, PacketNumber(n));
+            assert_eq!(feedback.on_sent(ms(n), number, 1, 1000), n == 0);
+        }
+        assert_eq!((feedback.inferred(ms(10)), feedback.waits_since()), (None, Some(ms(3))));
+        feedback.on_ok(ms(43), one);
+        let sample = feedback.inferred(ms(43)).expect("all of it arrived");
+        assert_eq!((sample.delivered_packets, sample.lost_packets), (4, 0));
+        feedback.on_sample(ms(43), &sample);
+        let tally = feedback.tally(ms(43));
+        assert_eq!((tally.delivered_packets, tally.in_flight_bytes), (4, 0));
+    }
+
+    #[test]
+    fn a_law_that_does_not_learn_gets_no_feedback_without_reports() {
+        let of = |wire, learns| SenderFeedback::new(&Negotiated::example(wire), learns, 28);
+        assert!(!of(Wire::Rfc998, false).exists() && of(Wire::Sealed, false).exists());
+        assert!(!of(Wire::Sealed, true).infers());
+    }
+
+    #[test]
+    fn a_reported_rate_expires_after_two_round_trips_and_a_tenth_of_a_second() {
+        let mut feedback = SenderFeedback::new(&Negotiated::example(Wire::Sealed), true, 28);
+        let rate = Rate::from_bytes_per_second(1000);
+        let rates =
+            Sample { delivery_rate: Some(rate), send_rate: Some(rate), ..Sample::default() };
+        feedback.on_sample(ms(0), &Sample { lost_packets: 3, ..rates });
+        assert_eq!((feedback.lost_packets(), feedback.delivery_rate()), (3, Some(rate)));
+        let recent = [180, 181].map(|at| feedback.tally(ms(at)).delivery_rate);
+        assert_eq!(recent, [rate, Rate::default()]);
+    }
+}

@@ -436,3 +436,75 @@ impl RateDriver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rate::fixed::Fixed;
+    use crate::wire::Wire;
+
+    fn ms(n: u64) -> Instant {
+        Instant::from_nanos(n * 1_000_000)
+    }
+
+    fn burst(packets: u32) -> Burst {
+        Burst { packets, interval: Duration::from_millis(1) }
+    }
+
+    /// A law of eight packets each millisecond, which counts bytes on `sealed`.
+    fn driver(wire: Wire) -> RateDriver {
+        let law = Fixed::new(burst(8), 1228);
+        let law = if wire == Wire::Sealed { law.of_bytes() } else { law };
+        RateDriver::new(ms(0), &Negotiated::example(wire), Box::new(law), false, 1200, 28)
+    }
+
+    fn available(driver: &mut RateDriver) -> u32 {
+        let pacing = driver.pacing();
+        driver.available(ms(0), &pacing, false)
+    }
+
+    #[test]
+    fn short_packets_are_charged_as_parts_of_full_ones() {
+        for (wire, left) in [(Wire::Sealed, [8, 7]), (Wire::Rfc998, [5, 4])] {
+            let mut driver = driver(wire);
+            // 984 bytes with all headers, then 1,312: a full packet has 1,228.
+            let charged = [(900, 3), (300, 1)].map(|(bytes, count)| {
+                driver.charge(ms(0), bytes, count);
+                available(&mut driver)
+            });
+            assert_eq!(charged, left, "{wire:?}");
+        }
+    }
+
+    #[test]
+    fn announced_values_hold_where_bursts_are_strict_or_the_address_is_not_validated() {
+        for (wire, unvalidated, packets) in
+            [(Wire::Rfc998, false, 3), (Wire::Sealed, false, 8), (Wire::Sealed, true, 3)]
+        {
+            let mut driver = driver(wire);
+            driver.set_unvalidated(unvalidated);
+            driver.on_announced(ms(1), burst(3), ms(2));
+            assert_eq!((driver.pacing().burst, driver.asked().burst), (burst(packets), burst(8)));
+        }
+    }
+
+    #[test]
+    fn the_cap_leaves_room_for_whole_packets() {
+        let driver = driver(Wire::Sealed);
+        let capped = Pacing { cap_bytes: Some(5000), ..driver.pacing() };
+        assert_eq!(driver.room(&driver.pacing(), 1_000_000), u32::MAX, "there is no cap");
+        let room = [0, 1228, 4999, 5000].map(|in_flight| driver.room(&capped, in_flight));
+        assert_eq!(room, [5, 4, 1, 0]);
+    }
+
+    #[test]
+    fn a_subflow_sends_at_its_share() {
+        let mut driver = driver(Wire::Sealed);
+        let rate = Rate::from_bytes_per_second(1_000_000);
+        driver.be_led(SubflowShare { rate, cap_bytes: Some(7000) });
+        let pacing = driver.pacing();
+        assert_eq!(pacing.cap_bytes, Some(7000));
+        let sends = driver.pacing_rate().bytes_per_second();
+        assert!((900_000..=1_100_000).contains(&sends), "{sends}");
+    }
+}
