@@ -234,7 +234,7 @@ impl Attacker {
         bytes[..HEADER_BYTES].copy_from_slice(&header);
         bytes[8..HEADER_BYTES].copy_from_slice(&number.to_be_bytes());
         if self.rng.below(2) == 0 {
-            bytes[3] = self.rng.below(17) as u8;
+            bytes[3] = self.rng.below(1 + u64::from(kind::REPAIR)) as u8;
         }
         let at = self.rng.range(HEADER_BYTES as u64..=bytes.len() as u64 - 1) as usize;
         bytes[at] ^= 1 + self.rng.below(255) as u8;

@@ -75,7 +75,7 @@ impl Clear {
         let (version, kind) = (at(2), at(3));
         let data = matches!(kind, kind::DATA | kind::LDATA);
         let repair = kind == kind::REPAIR;
-        let sealed = version == VERSION && !matches!(kind, 0 | 1 | 10 | 12 | 13 | 17 | 18);
+        let sealed = version == VERSION && !kind::without_number(kind);
         let (buffer, index) = match (data, version) {
             (true, VERSION) => (Some(wide(16)), Some((wide(20)) as u32)),
             (_, VERSION) if repair => (Some(wide(16)), None),
@@ -116,6 +116,14 @@ pub mod kind {
     pub const CHALLENGE: u8 = 14;
     pub const ANSWER: u8 = 15;
     pub const REPAIR: u8 = 16;
+    pub const WHO: u8 = 17;
+    pub const KEY: u8 = 18;
+    pub const BRANCH: u8 = 19;
+
+    /// Whether a packet of this type has no packet number on `sealed`: those of the handshake.
+    pub(crate) fn without_number(kind: u8) -> bool {
+        matches!(kind, OPEN | RESPONSE | REFUSED | COOKIE | UNKNOWN | WHO | KEY)
+    }
 }
 
 /// Bytes to and from one address.
