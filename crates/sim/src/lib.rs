@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod addresses;
 pub mod attacker;
 pub mod bottleneck;
 pub mod check;
@@ -12,11 +13,13 @@ pub mod coverage;
 pub mod disk;
 pub mod grid;
 pub mod host;
+mod marks;
 pub mod outcome;
 mod packet;
 pub mod parallel;
 pub mod setup;
 pub mod side;
+pub mod simulator;
 pub mod subflows;
 pub mod swarm;
 pub mod tamper;

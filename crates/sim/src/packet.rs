@@ -6,6 +6,8 @@ use netblt_path::Payload;
 
 use crate::bottleneck::Foreign;
 
+/// Spare datagram buffers kept.
+const MAX_SPARE: usize = 4096;
 /// The part of a refused datagram that a host returns.
 const QUOTED_BYTES: usize = 64;
 
@@ -81,6 +83,29 @@ impl Payload for Packet {
         }
         if let Some(byte) = self.bytes.get_mut(bit / 8) {
             *byte ^= 1 << (bit % 8);
+        }
+    }
+}
+
+/// Spare buffers for the bytes of datagrams.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    spare: Vec<Vec<u8>>,
+}
+
+impl Pool {
+    /// A copy of `bytes`.
+    pub(crate) fn copy(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.clear();
+        copy.extend_from_slice(bytes);
+        copy
+    }
+
+    /// Keeps a buffer for a later copy.
+    pub(crate) fn give(&mut self, bytes: Vec<u8>) {
+        if self.spare.len() < MAX_SPARE {
+            self.spare.push(bytes);
         }
     }
 }

@@ -82,9 +82,8 @@ fn worlds_beside_other_flows() {
     let seeds: Vec<u64> = (0..16).collect();
     let all = hashes(&seeds, |seed| {
         let mut setup = swarm::setup(*seed, None);
-        let flow = |kind, ms| {
-            FlowOptions::new(kind, Duration::from_millis(ms), Duration::from_millis(ms))
-        };
+        let flow =
+            |kind, ms| FlowOptions::new(kind, Duration::from_millis(ms), Duration::from_millis(ms));
         let steady = Kind::Steady(Rate::from_bits_per_second(1_000_000));
         let back = FlowOptions { reverse: true, ..flow(Kind::RENO, 30) };
         setup.neighbours = vec![flow(Kind::CUBIC, 20), back, flow(steady, 50)];
@@ -105,7 +104,10 @@ fn scenes() -> Vec<Scene> {
     let queue = QueueLimit::Bytes(rate.bytes_in(ms(40)) / 2);
     let link = LinkOptions { rate: Some(rate), queue, ..LinkOptions::default() };
     let marks = LinkOptions { ecn_mark: Some(MarkAbove::Bytes(60_000)), ..link.clone() };
-    let drops = LinkOptions { early_drop: Some(EarlyDrop::Pie { target: ms(15), marks: false }), ..link.clone() };
+    let drops = LinkOptions {
+        early_drop: Some(EarlyDrop::Pie { target: ms(15), marks: false }),
+        ..link.clone()
+    };
     let links = [link.clone(), marks, drops, link.clone()];
     let kinds = [
         Kind::Ours(Policy::Fair { ceiling: None }),
