@@ -6,30 +6,35 @@
 //! units of a host share their client and nothing else.
 
 mod client;
+mod exchange;
+mod losses;
 mod packet;
+mod processors;
 mod unit;
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use netblt_path::rng::Rng;
-use netblt_path::{LinkOptions, Path};
+use netblt_path::{Delivery, LinkOptions, Path};
 use netblt_proto::api::{CloseReason, Datagram, RecvMeta};
 use netblt_proto::config::{Config, Policy, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::endpoint::subflows::{Subflow, SubflowTally};
+use netblt_proto::endpoint::subflows::Subflow;
 use netblt_proto::time::{Instant, earliest};
 use netblt_proto::units::Rate;
 
 use client::{ImageSink, ImageSource, SubflowClient};
-use packet::{Leaves, SubflowPacket};
+use exchange::Exchange;
+use losses::Losses;
+use packet::{SentPacket, SubflowPacket};
+use processors::Processors;
 use unit::{Arrived, Unit};
 
 use crate::host::HostOptions;
 use crate::setup::Setup;
 use crate::side::Side;
+use crate::simulator::{Bounds, End, Nodes, Simulator};
 
 /// The addresses: an active end's subflows have a port each, a passive end has one.
 const ACTIVE: [u8; 4] = [10, 0, 0, 1];
@@ -37,12 +42,8 @@ const PASSIVE: [u8; 4] = [10, 0, 0, 2];
 const PORT: u16 = 4000;
 /// The first port of the flows beside it.
 const BESIDE: u16 = 5000;
-/// The interval at which the rate law gets the counts of all subflows, and they their shares.
-const EXCHANGE_INTERVAL: Duration = Duration::from_micros(200);
 /// How much longer than the main connection a subflow may be silent.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// From the loss of a subflow to the next one that is opened.
-const AGAIN: Duration = Duration::from_secs(1);
 /// Steps that no world needs.
 const MAX_STEPS: u64 = 200_000_000;
 
@@ -112,36 +113,42 @@ pub struct SubflowsOutcome {
     pub goodput: Rate,
 }
 
+/// The clock, the events, and the paths: from the sender, and back.
+type Net = Simulator<Path<SubflowPacket>, Event>;
+
+/// Something that happens at a set time.
+#[derive(Debug)]
+enum Event {
+    /// The active end gets another address, and its old one no longer receives.
+    Move,
+    Leave(SentPacket),
+}
+
+/// The end of a run, before its bounds.
+#[derive(Debug)]
+enum Ending {
+    /// Every flow with an end has ended.
+    Complete,
+    /// The main connection ended before the transfer.
+    Lost(CloseReason),
+    Failed(String),
+}
+
+/// The units of all hosts, and their clients.
 struct SubflowWorld {
     setup: Subflows,
-    now: Instant,
     units: Vec<Unit>,
     clients: Vec<SubflowClient>,
-    paths: [Path<SubflowPacket>; 2],
-    leaving: BinaryHeap<Reverse<Leaves>>,
-    left: u64,
-    /// When each processor is free again, by host and number.
-    free: [Vec<Instant>; 2],
-    exchanged: Instant,
-    /// Whether anything happened since.
-    stirred: bool,
+    processors: Processors,
+    exchange: Exchange,
     entropy: Rng,
     losses: Losses,
-    /// No subflow is opened before.
-    next_call: Instant,
     /// The bytes that had arrived when the first flow ended.
     first_over: Option<(Duration, Vec<u64>)>,
     /// How often the active end got another address.
     moved: usize,
     turns: usize,
-}
-
-/// The flows that ended before the transfer.
-#[derive(Debug, Default)]
-struct Losses {
-    subflows: u32,
-    /// The main connection.
-    main: Option<CloseReason>,
+    ending: Option<Ending>,
 }
 
 impl Subflows {
@@ -185,26 +192,17 @@ fn address(of: [u8; 4], port: u16) -> SocketAddr {
 
 impl SubflowWorld {
     fn new(setup: Subflows) -> Self {
-        let paths = [
-            Path::new(setup.there.clone(), setup.seed, "there"),
-            Path::new(setup.back.clone(), setup.seed, "back"),
-        ];
         let mut world = Self {
-            now: Instant::EPOCH,
             units: Vec::new(),
             clients: Vec::new(),
-            paths,
-            leaving: BinaryHeap::new(),
-            left: 0,
-            free: [vec![Instant::EPOCH; setup.cores], vec![Instant::EPOCH; setup.cores]],
-            exchanged: Instant::EPOCH,
-            stirred: false,
+            processors: Processors::new(setup.costs, setup.slow, setup.cores),
+            exchange: Exchange::new(),
             entropy: Rng::named(setup.seed, "lanes"),
-            losses: Losses::default(),
-            next_call: Instant::EPOCH,
+            losses: Losses::new(),
             first_over: None,
             moved: 0,
             turns: 0,
+            ending: None,
             setup,
         };
         let (policy, pushes) = (world.setup.policy, world.setup.pushes);
@@ -246,8 +244,8 @@ impl SubflowWorld {
                 false => (address(PASSIVE, port), address(ACTIVE, port)),
             };
             let end = match active {
-                true => Endpoint::active(config, peer, self.now, entropy),
-                false => Endpoint::passive(config, self.now, entropy),
+                true => Endpoint::active(config, peer, Instant::EPOCH, entropy),
+                false => Endpoint::passive(config, Instant::EPOCH, entropy),
             };
             let (buffer_bytes, stock) = self.setup.buffers;
             let client = match sends {
@@ -262,37 +260,42 @@ impl SubflowWorld {
     }
 
     fn run(mut self) -> Result<SubflowsOutcome, String> {
-        for _ in 0..MAX_STEPS {
-            self.relocate();
-            self.leave();
-            self.arrive();
-            self.exchange();
-            let count = self.units.len();
-            self.turns += 1;
-            for at in 0..count {
-                // Subflows that share a processor get it in turn.
-                self.turn((at + self.turns) % count)?;
+        let Subflows { seed, there, back, moves, deadline, .. } = &self.setup;
+        let paths =
+            [Path::new(there.clone(), *seed, "there"), Path::new(back.clone(), *seed, "back")];
+        let mut net = Simulator::new(paths, Bounds { deadline: *deadline, steps: MAX_STEPS });
+        moves.iter().for_each(|at| net.schedule(Instant::EPOCH + *at, Event::Move));
+        let end = net.run(&mut self);
+        match (end, self.ending.take()) {
+            (_, Some(Ending::Complete)) => self.conclude(&net),
+            (_, Some(Ending::Lost(reason))) => self.give_up(&net, reason),
+            (_, Some(Ending::Failed(what))) => Err(what),
+            (End::Idle, None) => Err(format!("nothing will happen any more at {:?}", net.now())),
+            (End::Deadline, None) => {
+                Err(format!("not over by the deadline: {}", self.states(net.now())))
             }
-            if let Some(reason) = self.losses.main.take() {
-                return self.give_up(reason);
-            }
-            self.open_subflows();
-            if self.is_over() {
-                return self.conclude();
-            }
-            let Some(next) = self.next().filter(|at| *at < Instant::NEVER) else {
-                return Err(format!("nothing will happen any more at {:?}", self.now));
-            };
-            if next > Instant::EPOCH + self.setup.deadline {
-                return Err(format!("not over by the deadline: {}", self.states()));
-            }
-            self.now = self.now.max(next);
+            (End::Over | End::Steps | End::Livelock, None) => Err("too many steps".to_owned()),
         }
-        Err("too many steps".to_owned())
+    }
+
+    /// All that is done at one time. Returns the end of the run, if this is it.
+    fn work(&mut self, net: &mut Net) -> Result<Option<Ending>, String> {
+        self.exchange.work(net.now(), &mut self.units);
+        let count = self.units.len();
+        self.turns += 1;
+        for at in 0..count {
+            // Subflows that share a processor get it in turn.
+            self.turn(net, (at + self.turns) % count)?;
+        }
+        if let Some(reason) = self.losses.take_main() {
+            return Ok(Some(Ending::Lost(reason)));
+        }
+        self.open_subflows(net.now());
+        Ok(self.is_complete(net.now()).then_some(Ending::Complete))
     }
 
     /// Whether every flow with an end has ended.
-    fn is_over(&mut self) -> bool {
+    fn is_complete(&mut self, now: Instant) -> bool {
         let (mut any, mut all) = (false, true);
         for client in &self.clients {
             if let SubflowClient::Source(source) = client
@@ -303,16 +306,16 @@ impl SubflowWorld {
             }
         }
         if any && self.first_over.is_none() {
-            self.first_over = Some((self.now.since(Instant::EPOCH), self.arrived()));
+            self.first_over = Some((now.since(Instant::EPOCH), self.arrived(now)));
         }
         all
     }
 
     /// IP bytes that have arrived, of each flow.
-    fn arrived(&self) -> Vec<u64> {
+    fn arrived(&self, now: Instant) -> Vec<u64> {
         let receives = |unit: &&Unit, client: usize| unit.client == client && !unit.sends;
         let ip = |unit: &Unit| {
-            let stats = unit.end.stats(self.now);
+            let stats = unit.end.stats(now);
             stats.bytes_received + 28 * stats.datagrams_received
         };
         let of =
@@ -320,36 +323,21 @@ impl SubflowWorld {
         (1..self.clients.len()).step_by(2).map(of).collect()
     }
 
-    fn states(&self) -> String {
+    fn states(&self, now: Instant) -> String {
         let unit = |unit: &Unit| {
-            let stats = unit.end.stats(self.now);
+            let stats = unit.end.stats(now);
             let (done, out) = (stats.buffers_done, stats.outstanding);
             format!("[{} {} done {done}, outstanding {out}]", unit.own, unit.subflow)
         };
         self.units.iter().map(unit).collect()
     }
 
-    /// When something happens next.
-    fn next(&self) -> Option<Instant> {
-        let units = self.units.iter().map(|unit| {
-            let due = unit.due(self.now)?;
-            Some(due.max(self.free_at(unit)))
-        });
-        let leaving = self.leaving.peek().map(|Reverse(leaves)| leaves.at);
-        let paths = self.paths.iter().map(Path::next);
-        let exchange = self.stirred.then(|| self.exchanged + EXCHANGE_INTERVAL);
-        let moves = self.setup.moves.get(self.moved).map(|at| Instant::EPOCH + *at);
-        earliest(units.chain(paths).chain([leaving, exchange, moves]))
-    }
-
     /// The active end gets another address, and its old one no longer receives.
     fn relocate(&mut self) {
-        while self.setup.moves.get(self.moved).is_some_and(|at| Instant::EPOCH + *at <= self.now) {
-            self.moved += 1;
-            let ip = self.active_ip();
-            let units = self.units.iter_mut().filter(|unit| unit.active && unit.client < 2);
-            units.for_each(|unit| unit.own.set_ip(ip.into()));
-        }
+        self.moved += 1;
+        let ip = self.active_ip();
+        let units = self.units.iter_mut().filter(|unit| unit.active && unit.client < 2);
+        units.for_each(|unit| unit.own.set_ip(ip.into()));
     }
 
     fn active_ip(&self) -> [u8; 4] {
@@ -357,75 +345,40 @@ impl SubflowWorld {
         [a, b, self.moved as u8, d]
     }
 
-    fn core(&self, unit: &Unit) -> (usize, usize) {
-        (usize::from(!unit.sends), usize::from(unit.subflow) % self.setup.cores.max(1))
-    }
-
-    fn free_at(&self, unit: &Unit) -> Instant {
-        if unit.costs_nothing {
-            return Instant::EPOCH;
-        }
-        let (host, core) = self.core(unit);
-        self.free[host][core]
-    }
-
-    fn cost(&self, unit: &Unit) -> Duration {
-        if unit.costs_nothing {
-            return Duration::ZERO;
-        }
-        let (host, core) = self.core(unit);
-        let slower = self.setup.slow.filter(|(h, c, _)| (*h, *c) == (host, core));
-        self.setup.costs[host] * slower.map_or(1, |(_, _, times)| times)
-    }
-
-    /// Puts packets that processors have finished onto the path.
-    fn leave(&mut self) {
-        while let Some(Reverse(first)) = self.leaving.peek()
-            && first.at <= self.now
-        {
-            let Some(Reverse(leaves)) = self.leaving.pop() else { return };
-            if self.is_cut(&leaves.packet) {
-                continue;
-            }
-            let path = &mut self.paths[usize::from(leaves.back)];
-            path.push(leaves.at, 28, leaves.ecn, leaves.packet);
-        }
-    }
-
-    fn is_cut(&self, packet: &SubflowPacket) -> bool {
+    fn is_cut(&self, now: Instant, packet: &SubflowPacket) -> bool {
         let subflow = |port: u16| (PORT..BESIDE).contains(&port).then(|| port - PORT);
         let subflow = subflow(packet.from.port()).max(subflow(packet.to.port()));
         let cut = |(of, at): &(u8, Duration)| {
-            Some(u16::from(*of)) == subflow && self.now >= Instant::EPOCH + *at
+            Some(u16::from(*of)) == subflow && now >= Instant::EPOCH + *at
         };
         self.setup.cuts.iter().any(cut)
     }
 
-    /// Puts arrivals into sockets.
-    fn arrive(&mut self) {
-        for path in &mut self.paths {
-            while let Some(delivery) = path.pop(self.now) {
-                let SubflowPacket { from, to, bytes } = delivery.payload;
-                // A subflow's socket at a passive end is connected; all else is the main one's.
-                let whole = |unit: &Unit| unit.own == to && unit.peer == from && unit.subflow > 0;
-                let subflow = self.units.iter().position(whole);
-                let main =
-                    || self.units.iter().position(|unit| unit.own == to && unit.subflow == 0);
-                if let Some(unit) = subflow.or_else(main).and_then(|at| self.units.get_mut(at)) {
-                    unit.arrived(Arrived { at: delivery.at, from, ecn: delivery.ecn, bytes });
-                }
-            }
+    /// Puts an arrival into its socket.
+    fn arrive(&mut self, delivery: Delivery<SubflowPacket>) {
+        let SubflowPacket { from, to, bytes } = delivery.payload;
+        // A subflow's socket at a passive end is connected; all else is the main one's.
+        let whole = |unit: &Unit| unit.own == to && unit.peer == from && unit.subflow > 0;
+        let subflow = self.units.iter().position(whole);
+        let main = || self.units.iter().position(|unit| unit.own == to && unit.subflow == 0);
+        if let Some(unit) = subflow.or_else(main).and_then(|at| self.units.get_mut(at)) {
+            unit.arrived(Arrived { at: delivery.at, from, ecn: delivery.ecn, bytes });
         }
     }
 
+    /// When a unit has something to do, and a processor for it.
+    fn runs_at(&self, now: Instant, unit: &Unit) -> Option<Instant> {
+        Some(unit.due(now)?.max(self.processors.free_at(unit)))
+    }
+
     /// One end has its turn, if its processor is free.
-    fn turn(&mut self, at: usize) -> Result<(), String> {
+    fn turn(&mut self, net: &mut Net, at: usize) -> Result<(), String> {
+        let now = net.now();
         let Some(unit) = self.units.get(at) else { return Ok(()) };
-        if unit.due(self.now).is_none_or(|due| due > self.now) || self.free_at(unit) > self.now {
+        if self.runs_at(now, unit).is_none_or(|runs_at| runs_at > now) {
             return Ok(());
         }
-        let (cost, place) = (self.cost(unit), (!unit.costs_nothing).then(|| self.core(unit)));
-        let now = self.now;
+        let cost = self.processors.cost(unit);
         let mut busy = now;
         let Some(unit) = self.units.get_mut(at) else { return Ok(()) };
         for Arrived { at, from, ecn, mut bytes } in unit.batch() {
@@ -438,38 +391,29 @@ impl SubflowWorld {
             unit.end.handle_timeout(now);
         }
         let client = unit.client;
-        self.stirred = true;
-        self.take_events(at, client)?;
-        if self.gives_up_subflow(at) {
-            self.take_events(at, client)?;
+        self.exchange.stir();
+        self.take_events(now, at, client)?;
+        if self.gives_up_subflow(now, at) {
+            self.take_events(now, at, client)?;
         }
-        let Self { units, clients, .. } = self;
-        if let Some(of) = clients.get_mut(client) {
-            of.feed(now, units, client);
+        if let Some(of) = self.clients.get_mut(client) {
+            of.feed(now, &mut self.units, client);
         }
-        self.put_out(at, cost, &mut busy);
-        if let Some((host, core)) = place {
-            self.free[host][core] = busy;
-        }
+        self.put_out(net, at, cost, &mut busy);
+        self.processors.occupy(&self.units[at], busy);
         Ok(())
     }
 
-    fn take_events(&mut self, at: usize, client: usize) -> Result<(), String> {
+    fn take_events(&mut self, now: Instant, at: usize, client: usize) -> Result<(), String> {
         while let Some(event) = self.units[at].end.poll_event() {
-            let Self { units, clients, losses, now, .. } = self;
-            let Some(client) = clients.get_mut(client) else { break };
-            let before = losses.subflows;
-            client.take(*now, units, at, event, losses)?;
-            if losses.subflows > before {
-                self.next_call = self.now + AGAIN;
-            }
+            let Some(client) = self.clients.get_mut(client) else { break };
+            client.take(now, &mut self.units, at, event, &mut self.losses)?;
         }
         Ok(())
     }
 
     /// A subflow on which nothing arrives, while the main connection is alive.
-    fn gives_up_subflow(&mut self, at: usize) -> bool {
-        let now = self.now;
+    fn gives_up_subflow(&mut self, now: Instant, at: usize) -> bool {
         let is_main = |unit: &&Unit, of: usize| unit.client == of && unit.subflow == 0;
         let Some(of) = self.units.get(at).map(|unit| unit.client) else { return false };
         let main = self.units.iter().find(|unit| is_main(unit, of));
@@ -486,52 +430,24 @@ impl SubflowWorld {
     }
 
     /// Sends one burst, as the program does between two reads of its socket.
-    fn put_out(&mut self, at: usize, cost: Duration, busy: &mut Instant) {
+    fn put_out(&mut self, net: &mut Net, at: usize, cost: Duration, busy: &mut Instant) {
         let mut batch = Vec::new();
         for _ in 0..8 {
             batch.clear();
             let Some(unit) = self.units.get_mut(at) else { return };
-            let Some(transmit) = unit.end.poll_transmit(self.now, &mut batch) else { return };
+            let Some(transmit) = unit.end.poll_transmit(net.now(), &mut batch) else { return };
             let (own, back) = (unit.own, !unit.sends);
             for bytes in batch.chunks(transmit.segment.max(1)) {
                 *busy += cost;
-                self.left += 1;
                 let packet = SubflowPacket { from: own, to: transmit.to, bytes: bytes.to_vec() };
-                let (number, ecn) = (self.left, transmit.ecn);
-                self.leaving.push(Reverse(Leaves { at: *busy, number, back, ecn, packet }));
+                let sent = SentPacket { back, ecn: transmit.ecn, packet };
+                net.schedule(*busy, Event::Leave(sent));
             }
         }
     }
 
-    /// The rate law of the main connection gets the counts of all subflows, and they their shares.
-    fn exchange(&mut self) {
-        if self.now < self.exchanged + EXCHANGE_INTERVAL {
-            return;
-        }
-        (self.exchanged, self.stirred) = (self.now, false);
-        let subflows: Vec<usize> = (0..self.units.len())
-            .filter(|at| self.units[*at].client == 0 && self.units[*at].subflow > 0)
-            .collect();
-        if subflows.is_empty() {
-            return;
-        }
-        let tally = |at: &usize| {
-            let unit = &self.units[*at];
-            let tally = unit.end.tally(self.now).unwrap_or(unit.tally);
-            SubflowTally { live: !unit.gone, ..tally }
-        };
-        let tallies: Vec<SubflowTally> = subflows.iter().map(tally).collect();
-        let Some(main) = self.units.first_mut() else { return };
-        main.end.lead(self.now, &tallies);
-        let shares: Vec<_> = (0..subflows.len()).map(|at| main.end.share(at)).collect();
-        for ((at, share), tally) in subflows.into_iter().zip(shares).zip(tallies) {
-            self.units[at].tally = tally;
-            self.units[at].end.be_led(share);
-        }
-    }
-
     /// The active end opens subflows, the passive one takes them.
-    fn open_subflows(&mut self) {
+    fn open_subflows(&mut self, now: Instant) {
         if self.setup.subflows < 2 {
             return;
         }
@@ -544,19 +460,18 @@ impl SubflowWorld {
             if !active && !std::mem::replace(&mut main.admits, true) {
                 main.end.admit_subflows(entropy);
             }
-            let calls =
-                active && self.now >= self.next_call && main.end.subflows_may_begin(self.now);
+            let calls = active && self.losses.may_call(now) && main.end.subflows_may_begin(now);
             let of = |unit: &&Unit| unit.client == client && unit.subflow > 0 && !unit.gone;
             let live = self.units.iter().filter(of).count();
             let room = live + 1 < usize::from(self.setup.subflows);
             let main = &mut self.units[at].end;
             let subflow = match calls && room {
-                true => main.call_subflow(self.now, entropy),
+                true => main.call_subflow(now, entropy),
                 false => main.poll_subflow(),
             };
             let Some(Subflow { number, peer, mut end }) = subflow else { continue };
             if !room {
-                end.forget(self.now, "there are enough lanes");
+                end.forget(now, "there are enough lanes");
             }
             let own = match active {
                 true => address(self.active_ip(), PORT + u16::from(number)),
@@ -568,8 +483,8 @@ impl SubflowWorld {
     }
 
     /// The main connection ended before the transfer.
-    fn give_up(self, reason: CloseReason) -> Result<SubflowsOutcome, String> {
-        let narrow = self.paths.iter().any(|path| path.counters().lost_mtu.packets > 0);
+    fn give_up(self, net: &Net, reason: CloseReason) -> Result<SubflowsOutcome, String> {
+        let narrow = net.media().iter().any(|path| path.counters().lost_mtu.packets > 0);
         let host = |role| HostOptions::new(self.config(role, PORT));
         let hosts = [host(Role::Sender), host(Role::Receiver)];
         let [active, passive] = hosts;
@@ -580,11 +495,11 @@ impl SubflowWorld {
         let vain = matches!(reason, CloseReason::NoAnswer { .. });
         match vain || narrow || setup.may_stand_still() {
             true => Ok(SubflowsOutcome { gave_up: Some(reason), ..SubflowsOutcome::default() }),
-            false => Err(format!("closed: {reason}: {}", self.states())),
+            false => Err(format!("closed: {reason}: {}", self.states(net.now()))),
         }
     }
 
-    fn conclude(mut self) -> Result<SubflowsOutcome, String> {
+    fn conclude(mut self, net: &Net) -> Result<SubflowsOutcome, String> {
         let sizes = [Some(self.setup.bytes)].into_iter();
         let sizes = sizes.chain(self.setup.beside.iter().map(|_| self.setup.beside_bytes));
         let sinks = self.clients.iter().filter_map(|client| match client {
@@ -598,18 +513,18 @@ impl SubflowWorld {
                 again += sink.again;
             }
         }
-        let took = self.now.since(Instant::EPOCH);
+        let now = net.now();
+        let took = now.since(Instant::EPOCH);
         let main = self.units.iter().filter(|unit| unit.client == 0 && unit.sends);
-        let packets = main.map(|unit| unit.end.stats(self.now).data_packets_sent).collect();
-        let arrived = self.arrived();
+        let packets = main.map(|unit| unit.end.stats(now).data_packets_sent).collect();
+        let arrived = self.arrived(now);
         let arrived_first = self.first_over.take().unwrap_or_default();
-        let there = self.paths[0].counters();
+        let there = net.media()[0].counters();
         let (entered, dropped) = (there.entered.packets, there.lost_queue.packets);
-        self.units.clear();
         Ok(SubflowsOutcome {
             took,
             packets,
-            lost: self.losses.subflows,
+            lost: self.losses.subflows(),
             gave_up: None,
             again,
             arrived,
@@ -618,5 +533,40 @@ impl SubflowWorld {
             dropped,
             goodput: Rate::over(self.setup.bytes, took),
         })
+    }
+}
+
+impl Nodes<Path<SubflowPacket>, Event> for SubflowWorld {
+    /// Packets that processors have finished go onto the path.
+    fn handle_events(&mut self, net: &mut Net) {
+        while let Some(event) = net.poll_event() {
+            match event {
+                Event::Move => self.relocate(),
+                Event::Leave(SentPacket { packet, .. }) if self.is_cut(net.now(), &packet) => {}
+                Event::Leave(SentPacket { back, ecn, packet }) => {
+                    let now = net.now();
+                    net.medium(usize::from(back)).push(now, 28, ecn, packet);
+                }
+            }
+        }
+    }
+
+    fn handle_arrivals(&mut self, net: &mut Net, path: usize) {
+        while let Some(delivery) = net.poll_arrival(path) {
+            self.arrive(delivery);
+        }
+    }
+
+    fn handle_timeouts(&mut self, net: &mut Net) {
+        self.ending = self.work(net).unwrap_or_else(|what| Some(Ending::Failed(what)));
+    }
+
+    fn next_timeout(&self, now: Instant) -> Option<Instant> {
+        let units = self.units.iter().map(|unit| self.runs_at(now, unit));
+        earliest(units.chain([self.exchange.next()]))
+    }
+
+    fn is_over(&self, _: &Net) -> bool {
+        self.ending.is_some()
     }
 }

@@ -9,7 +9,7 @@ use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{End, Verdict};
 
-use super::Losses;
+use super::losses::Losses;
 use super::unit::Unit;
 
 /// The client of all units of a host in one flow.
@@ -71,7 +71,7 @@ impl SubflowClient {
                 Ok(())
             }
             Event::Closed(reason) => {
-                self.closed(units, at, reason, losses);
+                self.closed(now, units, at, reason, losses);
                 Ok(())
             }
             event => match self {
@@ -81,17 +81,24 @@ impl SubflowClient {
         }
     }
 
-    fn closed(&self, units: &mut [Unit], at: usize, reason: CloseReason, losses: &mut Losses) {
+    fn closed(
+        &self,
+        now: Instant,
+        units: &mut [Unit],
+        at: usize,
+        reason: CloseReason,
+        losses: &mut Losses,
+    ) {
         let done = match self {
             Self::Source(source) => source.verified,
             Self::Sink(sink) => sink.judged,
         };
         let Some(unit) = units.get_mut(at) else { return };
         let lost = !std::mem::replace(&mut unit.gone, true) && !done;
-        if unit.subflow > 0 {
-            losses.subflows += u32::from(lost);
-        } else if lost {
-            losses.main = Some(reason);
+        match (lost, unit.subflow) {
+            (false, _) => {}
+            (true, 0) => losses.on_main(reason),
+            (true, _) => losses.on_subflow(now),
         }
     }
 

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 
 use netblt_path::Payload;
 use netblt_proto::api::Ecn;
-use netblt_proto::time::Instant;
 
 /// A packet on the path.
 #[derive(Clone, Debug)]
@@ -28,32 +27,9 @@ impl Payload for SubflowPacket {
 
 /// A packet that leaves a host when its processor is through with it.
 #[derive(Debug)]
-pub(super) struct Leaves {
-    pub(super) at: Instant,
-    pub(super) number: u64,
+pub(super) struct SentPacket {
+    /// It goes from the receiver to the sender.
     pub(super) back: bool,
     pub(super) ecn: Option<Ecn>,
     pub(super) packet: SubflowPacket,
-}
-
-impl PartialEq for Leaves {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-impl Eq for Leaves {}
-impl PartialOrd for Leaves {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Leaves {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key().cmp(&other.key())
-    }
-}
-impl Leaves {
-    fn key(&self) -> (Instant, u64) {
-        (self.at, self.number)
-    }
 }
