@@ -1,7 +1,10 @@
-//! The events of a scene, in order of time.
+//! The flows of a scene, and the way that they share.
+//!
+//! All that happens is an event of the simulator, packets on the way as well: a packet that comes
+//! out of the bottleneck at the time of a timer is handled before or after it by which of them was
+//! set first.
 
-use std::cmp::Ordering;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use netblt_path::rng::{Rng, key};
@@ -15,6 +18,7 @@ use super::ours::Ours;
 use super::steady::Steady;
 use super::tcp::Tcp;
 use super::{FlowOptions, Kind, Scene};
+use crate::simulator::{Bounds, End, Nodes, Simulator};
 
 /// Runs a scene.
 pub fn run(scene: &Scene) -> SceneOutcome {
@@ -24,15 +28,9 @@ pub fn run(scene: &Scene) -> SceneOutcome {
 /// The last packet may take this long, and the queue's time, to arrive. The flows go on for this
 /// long after the counted time.
 const DRAIN: Duration = Duration::from_secs(1);
-/// No flow works as often at one time unless it makes no progress.
-const MOST_TURNS: u32 = 10_000;
 
-#[derive(Debug)]
-struct Event {
-    at: Instant,
-    number: u64,
-    what: What,
-}
+/// The clock and the events. The ways are none of its media.
+type Net = Simulator<Path<FlowPacket>, What>;
 
 #[derive(Debug)]
 enum What {
@@ -53,33 +51,6 @@ enum Leg {
     Data,
     /// To the sender.
     Feedback,
-}
-
-impl Event {
-    fn key(&self) -> (Instant, u64) {
-        (self.at, self.number)
-    }
-}
-
-impl PartialEq for Event {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Event {}
-
-impl PartialOrd for Event {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Event {
-    /// Backwards: the heap hands out the greatest, and the earliest is wanted.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.key().cmp(&self.key())
-    }
 }
 
 /// One direction of the path, and the time of its next event.
@@ -103,7 +74,6 @@ struct Flow {
     /// When the newest feedback reaches the sender.
     last_feedback: Instant,
     books: FlowBooks,
-    turns: (Instant, u32),
 }
 
 impl Flow {
@@ -131,9 +101,6 @@ impl Flow {
 
 struct Network<'a> {
     scene: &'a Scene,
-    now: Instant,
-    number: u64,
-    events: BinaryHeap<Event>,
     ways: [Way; 2],
     flows: Vec<Flow>,
     /// The bottleneck's counters at the start and at the end of the counted time.
@@ -150,45 +117,18 @@ impl<'a> Network<'a> {
         };
         let ways = [way(&scene.there, "there"), way(&scene.back, "back")];
         let flows = scene.flows.iter().enumerate().map(|(n, flow)| build(flow, n, scene.seed));
-        let mut network = Self {
-            scene,
-            now: Instant::EPOCH,
-            number: 0,
-            events: BinaryHeap::new(),
-            ways,
-            flows: flows.collect(),
-            begun: None,
-            ended: None,
-        };
-        for flow in 0..network.flows.len() {
-            network.schedule_flow(flow);
-        }
-        network.schedule(Instant::EPOCH, What::Tick);
-        network
+        Self { scene, ways, flows: flows.collect(), begun: None, ended: None }
     }
 
     fn run(mut self) -> SceneOutcome {
-        let end = Instant::EPOCH + self.scene.until + self.longest();
-        while let Some(event) = self.events.pop() {
-            if event.at > end {
-                break;
-            }
-            self.now = event.at;
-            match event.what {
-                What::Way(way) if self.ways[way].scheduled == event.at => {
-                    self.ways[way].scheduled = Instant::NEVER;
-                    self.look_at(way);
-                }
-                What::Wake(flow) if self.flows[flow].scheduled == event.at => {
-                    self.flows[flow].scheduled = Instant::NEVER;
-                    self.wake(flow);
-                }
-                // Superseded by an earlier one, which asked for the next.
-                What::Way(_) | What::Wake(_) => {}
-                What::Comes(flow, leg) => self.next_comes(flow, leg),
-                What::Tick => self.tick(),
-            }
+        let bounds = Bounds { deadline: self.scene.until + self.longest(), steps: u64::MAX };
+        let mut net = Net::new([], bounds);
+        for flow in 0..self.flows.len() {
+            self.schedule_flow(&mut net, flow);
         }
+        net.schedule(Instant::EPOCH, What::Tick);
+        let end = net.run(&mut self);
+        assert_eq!(end, End::Deadline, "the flows make no progress at {:?}", net.now());
         self.outcome()
     }
 
@@ -199,21 +139,16 @@ impl<'a> Network<'a> {
         DRAIN + rtt * 2 + self.scene.there.delay.max(changed.unwrap_or_default()) * 2
     }
 
-    fn schedule(&mut self, at: Instant, what: What) {
-        self.number += 1;
-        self.events.push(Event { at, number: self.number, what });
-    }
-
-    fn schedule_way(&mut self, way: usize) {
-        let next = self.ways[way].path.next().unwrap_or(Instant::NEVER).max(self.now);
+    fn schedule_way(&mut self, net: &mut Net, way: usize) {
+        let next = self.ways[way].path.next().unwrap_or(Instant::NEVER).max(net.now());
         if next < self.ways[way].scheduled {
             self.ways[way].scheduled = next;
-            self.schedule(next, What::Way(way));
+            net.schedule(next, What::Way(way));
         }
     }
 
-    fn schedule_flow(&mut self, flow: usize) {
-        let now = self.now;
+    fn schedule_flow(&mut self, net: &mut Net, flow: usize) {
+        let now = net.now();
         let it = &self.flows[flow];
         if it.is_over(now) {
             return;
@@ -222,37 +157,35 @@ impl<'a> Network<'a> {
         let due = it.runs_at(due);
         if due < it.scheduled {
             self.flows[flow].scheduled = due;
-            self.schedule(due, What::Wake(flow));
+            net.schedule(due, What::Wake(flow));
         }
     }
 
-    fn wake(&mut self, flow: usize) {
-        let now = self.now;
+    fn wake(&mut self, net: &mut Net, flow: usize) {
+        let now = net.now();
         let it = &mut self.flows[flow];
         if it.is_over(now) {
             return;
         }
         if it.ends.due(now) <= now {
-            it.turns = if it.turns.0 == now { (now, it.turns.1 + 1) } else { (now, 0) };
-            assert!(it.turns.1 < MOST_TURNS, "no progress of flow {flow} at {now:?}: {it:?}");
             it.ends.work(now, &mut it.out);
-            self.send(flow);
+            self.send(net, flow);
         }
-        self.schedule_flow(flow);
+        self.schedule_flow(net, flow);
     }
 
-    fn next_comes(&mut self, flow: usize, leg: Leg) {
+    fn next_comes(&mut self, net: &mut Net, flow: usize, leg: Leg) {
         let packets = self.flows[flow].on(leg);
         let Some((_, packet, ecn)) = packets.pop_front() else { return };
         if let Some(next) = packets.front().map(|(at, ..)| *at) {
-            self.schedule(next, What::Comes(flow, leg));
+            net.schedule(next, What::Comes(flow, leg));
         }
-        self.comes(&packet, ecn);
+        self.comes(net, &packet, ecn);
     }
 
     /// A packet arrives.
-    fn comes(&mut self, packet: &FlowPacket, ecn: Option<Ecn>) {
-        let now = self.now;
+    fn comes(&mut self, net: &mut Net, packet: &FlowPacket, ecn: Option<Ecn>) {
+        let now = net.now();
         let counts = self.counts(packet.sent_at);
         let it = &mut self.flows[packet.flow];
         if packet.body.is_forward() {
@@ -273,8 +206,8 @@ impl<'a> Network<'a> {
                 }
             }
         }
-        self.send(packet.flow);
-        self.schedule_flow(packet.flow);
+        self.send(net, packet.flow);
+        self.schedule_flow(net, packet.flow);
     }
 
     /// Whether a packet that is sent `at` counts.
@@ -284,8 +217,8 @@ impl<'a> Network<'a> {
     }
 
     /// Sends the packets of a flow's ends.
-    fn send(&mut self, flow: usize) {
-        let now = self.now;
+    fn send(&mut self, net: &mut Net, flow: usize) {
+        let now = net.now();
         let counts = self.counts(now);
         let mut packets = std::mem::take(&mut self.flows[flow].out.packets);
         let mut touched = [false; 2];
@@ -296,7 +229,7 @@ impl<'a> Network<'a> {
             let ecn = (is_data && it.options.ecn).then_some(Ecn::Ect0);
             let packet = FlowPacket { flow, bytes, sent_at: now, body };
             if self.ways[way].is_perfect && !body.is_forward() {
-                self.hand_over(packet, ecn);
+                self.hand_over(net, packet, ecn);
                 continue;
             }
             let path = &mut self.ways[way].path;
@@ -315,23 +248,23 @@ impl<'a> Network<'a> {
         }
         self.flows[flow].out.packets = packets;
         for (way, _) in touched.iter().enumerate().filter(|(_, touched)| **touched) {
-            self.look_at(way);
+            self.look_at(net, way);
         }
     }
 
     /// Moves packets that leave a direction to their flows' own halves of the round trip.
-    fn look_at(&mut self, way: usize) {
-        let now = self.now;
+    fn look_at(&mut self, net: &mut Net, way: usize) {
+        let now = net.now();
         while let Some(delivery) = self.ways[way].path.pop(now) {
-            self.hand_over(delivery.payload, delivery.ecn);
+            self.hand_over(net, delivery.payload, delivery.ecn);
         }
-        self.schedule_way(way);
+        self.schedule_way(net, way);
     }
 
     /// A packet has left the shared path.
-    fn hand_over(&mut self, packet: FlowPacket, ecn: Option<Ecn>) {
+    fn hand_over(&mut self, net: &mut Net, packet: FlowPacket, ecn: Option<Ecn>) {
         let it = &mut self.flows[packet.flow];
-        let mut at = self.now + it.options.rtt / 2;
+        let mut at = net.now() + it.options.rtt / 2;
         let leg = if packet.body.is_forward() { Leg::Data } else { Leg::Feedback };
         if leg == Leg::Feedback {
             let jitter = it.out.rng.below(nanos(self.scene.host_jitter) + 1);
@@ -341,12 +274,12 @@ impl<'a> Network<'a> {
         let packets = it.on(leg);
         packets.push_back((at, packet, ecn));
         if packets.len() == 1 {
-            self.schedule(at, What::Comes(packet.flow, leg));
+            net.schedule(at, What::Comes(packet.flow, leg));
         }
     }
 
-    fn tick(&mut self) {
-        let now = self.now;
+    fn tick(&mut self, net: &mut Net) {
+        let now = net.now();
         let passed = now.since(Instant::EPOCH);
         let way = &mut self.ways[0];
         way.path.advance(now);
@@ -363,7 +296,7 @@ impl<'a> Network<'a> {
                 }
             }
         }
-        self.schedule(now + TICK, What::Tick);
+        net.schedule(now + TICK, What::Tick);
     }
 
     fn outcome(self) -> SceneOutcome {
@@ -384,6 +317,27 @@ impl<'a> Network<'a> {
             time: until - from,
             possible_bytes: possible_bytes(&self.scene.there, from, until),
             last_start,
+        }
+    }
+}
+
+impl Nodes<Path<FlowPacket>, What> for Network<'_> {
+    fn handle_events(&mut self, net: &mut Net) {
+        while let Some(what) = net.poll_event() {
+            match what {
+                What::Way(way) if self.ways[way].scheduled == net.now() => {
+                    self.ways[way].scheduled = Instant::NEVER;
+                    self.look_at(net, way);
+                }
+                What::Wake(flow) if self.flows[flow].scheduled == net.now() => {
+                    self.flows[flow].scheduled = Instant::NEVER;
+                    self.wake(net, flow);
+                }
+                // Superseded by an earlier one, which asked for the next.
+                What::Way(_) | What::Wake(_) => {}
+                What::Comes(flow, leg) => self.next_comes(net, flow, leg),
+                What::Tick => self.tick(net),
+            }
         }
     }
 }
@@ -418,6 +372,5 @@ fn build(options: &FlowOptions, number: usize, seed: u64) -> Flow {
         feedback: VecDeque::new(),
         last_feedback: Instant::EPOCH,
         books: FlowBooks::default(),
-        turns: (Instant::EPOCH, 0),
     }
 }
