@@ -1,17 +1,20 @@
 //! The assembly of one buffer: which packets have arrived, and the position of the next.
+//!
+//! In go its packets, its repair packets, and the control messages about it. Out come its holes,
+//! and in the end the buffer.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::fec::StoredSymbols;
+use super::states::{ReceivingState, ReceivingStep};
 use crate::buffer::{Buffer, Geometry};
 use crate::fec::FecBlock;
-use crate::receiver::states::{ReceivingState, ReceivingStep};
 use crate::units::{ControlSeq, PacketIndex};
 use crate::wire::packet::{IndexRange, RepairHeader};
 
 /// A granted buffer that is being filled.
 #[derive(Debug)]
-pub(crate) struct Assembly {
+pub(super) struct Assembly {
     buffer: Buffer,
     geometry: Geometry,
     generation: u8,
@@ -37,16 +40,9 @@ pub(crate) struct Assembly {
     any_arrived: bool,
 }
 
-/// Repair packets of an incomplete buffer, too few to restore it.
-#[derive(Debug)]
-struct StoredSymbols {
-    block: FecBlock,
-    symbols: BTreeMap<u32, Box<[u8]>>,
-}
-
 /// The use of a repair packet.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum SymbolUse {
+pub(super) enum SymbolUse {
     /// It can replace a missing packet.
     Wanted(FecBlock),
     /// It has arrived already.
@@ -57,7 +53,7 @@ pub(crate) enum SymbolUse {
 
 /// The position of a packet's data.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Placement {
+pub(super) enum Placement {
     /// This range, and they are missing.
     Missing(Range<usize>),
     /// They have arrived already.
@@ -67,7 +63,7 @@ pub(crate) enum Placement {
 }
 
 impl Assembly {
-    pub(crate) fn new(buffer: Buffer, geometry: Geometry, generation: u8) -> Self {
+    pub(super) fn new(buffer: Buffer, geometry: Geometry, generation: u8) -> Self {
         let words = (geometry.max_packets() as usize).div_ceil(64);
         Self {
             buffer,
@@ -89,12 +85,12 @@ impl Assembly {
     }
 
     /// Data bytes in its packets.
-    pub(crate) fn packet_bytes(&self) -> u32 {
+    pub(super) fn packet_bytes(&self) -> u32 {
         self.geometry.packet_bytes
     }
 
     /// Restarts with another packet size under the next generation. Returns the bytes that it had.
-    pub(crate) fn renew(&mut self, geometry: Geometry) -> usize {
+    pub(super) fn renew(&mut self, geometry: Geometry) -> usize {
         let grows = geometry.packet_bytes > self.geometry.packet_bytes;
         let former = grows.then_some((self.geometry, self.generation));
         let last = self.total.map_or(0, |total| {
@@ -110,13 +106,13 @@ impl Assembly {
     }
 
     /// The newest generation.
-    pub(crate) fn generation(&self) -> u8 {
+    pub(super) fn generation(&self) -> u8 {
         self.generation
     }
 
     /// Whether nothing of it has come and it was granted once, with packets so small that larger
     /// ones are worth a GO. A sender that has begun it stays with the small ones.
-    pub(crate) fn is_small(&self, packet_bytes: u32) -> bool {
+    pub(super) fn is_small(&self, packet_bytes: u32) -> bool {
         let own = self.geometry.packet_bytes;
         !self.generation_fixed && self.former.is_none() && own < packet_bytes - packet_bytes / 16
     }
@@ -131,7 +127,7 @@ impl Assembly {
     }
 
     /// Its first packet or repair packet came: only this generation is valid from now on.
-    pub(crate) fn fix_generation(&mut self, generation: u8) {
+    pub(super) fn fix_generation(&mut self, generation: u8) {
         self.generation_fixed = true;
         if let Some((geometry, former)) = self.former.take()
             && generation == former
@@ -143,7 +139,7 @@ impl Assembly {
 
     /// The position of packet `index` of `generation` with `len` bytes of data; `None` if that
     /// generation is not valid.
-    pub(crate) fn place(
+    pub(super) fn place(
         &self,
         generation: u8,
         index: PacketIndex,
@@ -181,18 +177,18 @@ impl Assembly {
     }
 
     /// The memory at `place`.
-    pub(crate) fn slot(&mut self, place: Range<usize>) -> &mut [u8] {
+    pub(super) fn slot(&mut self, place: Range<usize>) -> &mut [u8] {
         self.buffer.space().get_mut(place).unwrap_or_default()
     }
 
     /// A GO or RESEND for it went into the FIFO under `seq`.
-    pub(crate) fn asked(&mut self, seq: ControlSeq) {
+    pub(super) fn asked(&mut self, seq: ControlSeq) {
         self.last_request = seq;
         self.state = self.state.after(ReceivingStep::Asked, self.has_begun());
     }
 
     /// The sender has the message `seq`, which was about this buffer.
-    pub(crate) fn acknowledged(&mut self, seq: ControlSeq) {
+    pub(super) fn acknowledged(&mut self, seq: ControlSeq) {
         if seq == self.last_request {
             self.state = self.state.after(ReceivingStep::Acknowledged, self.has_begun());
         }
@@ -200,12 +196,12 @@ impl Assembly {
 
     /// Its state.
     #[cfg(test)]
-    pub(crate) fn state(&self) -> ReceivingState {
+    pub(super) fn state(&self) -> ReceivingState {
         self.state
     }
 
     /// Packet `index` is in its slot now.
-    pub(crate) fn mark(&mut self, index: PacketIndex, len: usize, last: bool) {
+    pub(super) fn mark(&mut self, index: PacketIndex, len: usize, last: bool) {
         if let Some(word) = self.have.get_mut(index.0 as usize / 64) {
             *word |= 1 << (index.0 % 64);
             self.received += 1;
@@ -222,17 +218,17 @@ impl Assembly {
     }
 
     /// The use of a repair packet of `len` bytes; `None` if its generation is not valid.
-    pub(crate) fn symbol_use(&self, header: &RepairHeader, len: usize) -> Option<SymbolUse> {
+    pub(super) fn symbol_use(&self, header: &RepairHeader, len: usize) -> Option<SymbolUse> {
         let geometry = self.cut_in(header.generation)?;
         let Some(block) = FecBlock::new(geometry, header.image_bytes) else {
             return Some(SymbolUse::Nowhere);
         };
         let proper = header.index < block.width() && len == block.symbol_bytes();
         let held = self.held.as_ref();
-        if !proper || !self.agrees(&block) || held.is_some_and(|held| held.block != block) {
+        if !proper || !self.agrees(&block) || held.is_some_and(|held| held.block() != block) {
             return Some(SymbolUse::Nowhere);
         }
-        let present = held.is_some_and(|held| held.symbols.contains_key(&header.index));
+        let present = held.is_some_and(|held| held.has(header.index));
         Some(if present { SymbolUse::Present } else { SymbolUse::Wanted(block) })
     }
 
@@ -243,31 +239,27 @@ impl Assembly {
     }
 
     /// Stores a wanted symbol.
-    pub(crate) fn hold(&mut self, block: FecBlock, index: u32, symbol: &[u8]) {
-        let new = || Box::new(StoredSymbols { block, symbols: BTreeMap::new() });
-        self.held.get_or_insert_with(new).symbols.insert(index, symbol.into());
+    pub(super) fn hold(&mut self, block: FecBlock, index: u32, symbol: &[u8]) {
+        let new = || Box::new(StoredSymbols::new(block));
+        self.held.get_or_insert_with(new).insert(index, symbol);
     }
 
     /// Bytes of the stored symbols.
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.held.as_ref().map_or(0, |held| held.symbols.len() * held.block.symbol_bytes())
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held.as_ref().map_or(0, |held| held.bytes())
     }
 
     /// Restores the missing packets from the symbols, if they are enough; at most once per buffer.
     /// Returns the restored packets and bytes.
-    pub(crate) fn restore(&mut self) -> Option<(u32, usize)> {
-        let block = self.held.as_ref()?.block;
-        let symbols = self.held.as_ref()?.symbols.len() as u32;
-        if self.received + symbols < block.packets() {
-            return None;
-        }
-        let held = self.held.take()?;
+    pub(super) fn restore(&mut self) -> Option<(u32, usize)> {
+        let held = self.held.take_if(|held| held.are_enough(self.received))?;
+        let block = held.block();
         if !self.agrees(&block) {
             return None;
         }
         let have = std::mem::take(&mut self.have);
         let is_here = |index| has(&have, index);
-        let restored = block.decode(self.buffer.space(), is_here, &held.symbols);
+        let restored = held.decode(self.buffer.space(), is_here);
         let missing = (0..block.packets()).filter(|index| !is_here(*index));
         let bytes = missing.map(|index| block.range(index).len()).sum();
         self.have = have;
@@ -287,12 +279,12 @@ impl Assembly {
     }
 
     /// Whether every packet is here.
-    pub(crate) fn is_complete(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         self.state == ReceivingState::Received
     }
 
     /// Whether any packet is here.
-    pub(crate) fn has_begun(&self) -> bool {
+    pub(super) fn has_begun(&self) -> bool {
         self.received > 0
     }
 
@@ -302,7 +294,7 @@ impl Assembly {
     }
 
     /// Its packets: all of them, or, while that number is unknown, those that are here.
-    pub(crate) fn packets(&self) -> u32 {
+    pub(super) fn packets(&self) -> u32 {
         self.total.unwrap_or(self.received)
     }
 
@@ -312,17 +304,17 @@ impl Assembly {
     }
 
     /// Whether its last packet is here.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.total.is_some()
     }
 
     /// Upper bound of the missing packets.
-    pub(crate) fn missing(&self) -> u32 {
+    pub(super) fn missing(&self) -> u32 {
         self.total.unwrap_or(self.geometry.max_packets()) - self.received
     }
 
     /// The full buffer, its length set; or the empty or incomplete one, its length 0.
-    pub(crate) fn into_buffer(mut self) -> Buffer {
+    pub(super) fn into_buffer(mut self) -> Buffer {
         let len = if self.is_complete() { self.len } else { 0 };
         self.buffer.set_len(len);
         self.buffer
@@ -330,7 +322,7 @@ impl Assembly {
 
     /// Hands every hole within `range` to `each`, ascending; the part past the known end, while
     /// that end is unknown, as one range up to `u32::MAX` (or to the end of `range`).
-    pub(crate) fn holes(&self, range: IndexRange, each: &mut dyn FnMut(IndexRange)) {
+    pub(super) fn holes(&self, range: IndexRange, each: &mut dyn FnMut(IndexRange)) {
         let limit = self.total.unwrap_or(self.geometry.max_packets());
         let end = range.end.min(limit);
         let mut at = range.start;

@@ -1,18 +1,18 @@
-//! The path of a DATA packet into its buffer.
+//! The arrival of DATA and repair packets: from the datagram into its buffer.
 //!
-//! The position of a packet is checked before decryption, and it is decrypted into its position
-//! (`docs/protocol §5.6`). Repair packets are handled in `fec.rs`.
+//! A packet is decrypted into its position (`docs/protocol §5.6`), counted, and shown to the loss
+//! detector. A full buffer leaves with an OK.
 
 use super::Receiver;
-use super::assembly::Placement;
+use super::assemblies::{OpenedData, TakenRepair};
 use crate::api::{Event, RecvMeta};
 use crate::codec::Codec;
 use crate::loss_detection::Arrival;
 use crate::negotiated::PacketOutcome;
 use crate::time::Instant;
-use crate::trace::Stage;
+use crate::trace::{Stage, TraceEvent};
 use crate::units::BufferNumber;
-use crate::wire::packet::{Accepted, DataHeader, Message};
+use crate::wire::packet::{Accepted, DataHeader, Message, RepairHeader};
 
 impl Receiver {
     /// A DATA or LDATA packet, still sealed.
@@ -25,74 +25,68 @@ impl Receiver {
         codec: &mut Codec,
     ) -> PacketOutcome {
         let len = codec.data_len(raw);
-        let (range, fault) = self.locate(header, len);
-        let opened =
-            match range.clone().and_then(|r| Some((r, self.assemblies.get_mut(&header.buffer)?))) {
-                Some((range, assembly)) => codec.open_data(raw, assembly.slot(range)),
-                None => {
-                    // A duplicate, or a violation: it counts only if it is authentic.
-                    self.scratch.resize(len, 0);
-                    codec.open_data(raw, &mut self.scratch)
-                }
-            };
-        if !opened {
+        let Some(opened) = self.assemblies.open_data(header, len, raw, codec) else {
             return PacketOutcome::Dropped;
-        }
+        };
         self.on_authentic(now, header.number, raw.len(), raw.len(), meta);
         if !self.requests.knows_protocol() {
-            let (outstanding, ack) = (self.assemblies.keys().copied(), self.fifo.acknowledged());
-            self.requests.follow(now, header.law, outstanding, ack);
+            let ack = self.fifo.acknowledged();
+            self.requests.follow(now, header.law, self.assemblies.numbers(), ack);
         }
         self.on_ack(now, header.ack);
-        match (range, fault) {
-            (Some(_), _) => {
+        match opened {
+            OpenedData::New => {
                 self.on_new(now, header, len);
                 self.predict(now, header, len, codec);
             }
-            (None, Some(fault)) => return PacketOutcome::Violation(fault),
-            (None, None) => {
+            OpenedData::Duplicate => {
                 self.stats.data_packets_duplicate += 1;
-                if let Some(assembly) = self.assemblies.get_mut(&header.buffer) {
-                    assembly.on_void();
-                }
+                self.assemblies.on_duplicate(header.buffer);
                 self.requests.on_duplicate(now);
             }
+            OpenedData::Misplaced(fault) => return PacketOutcome::Violation(fault),
         }
         PacketOutcome::Authentic
     }
 
-    /// The range of the data of `header` in its buffer; or none, for a duplicate, or with the
-    /// fault.
-    fn locate(
-        &self,
-        header: &DataHeader,
-        len: usize,
-    ) -> (Option<std::ops::Range<usize>>, Option<&'static str>) {
-        let Some(assembly) = self.assemblies.get(&header.buffer) else {
-            let granted = header.buffer < self.next_grant && header.buffer.0 > 0;
-            return (None, (!granted).then_some("data without GO"));
-        };
-        match assembly.place(header.generation, header.index, len, header.last_of_buffer) {
-            Some(Placement::Missing(range)) => (Some(range), None),
-            Some(Placement::Present) | None => (None, None),
-            Some(Placement::Nowhere) => (None, Some("a packet outside its buffer")),
+    /// A REPAIR packet, still sealed.
+    pub(crate) fn handle_repair(
+        &mut self,
+        now: Instant,
+        header: &RepairHeader,
+        raw: &[u8],
+        meta: RecvMeta,
+        codec: &mut Codec,
+    ) -> PacketOutcome {
+        if !self.assemblies.open_repair(codec.data_len(raw), raw, codec) {
+            return PacketOutcome::Dropped;
         }
+        self.on_authentic(now, header.number, raw.len(), raw.len(), meta);
+        self.stats.repair_packets_received += 1;
+        match self.assemblies.take_repair(header) {
+            TakenRepair::Unused => return PacketOutcome::Authentic,
+            TakenRepair::Misplaced(fault) => return PacketOutcome::Violation(fault),
+            TakenRepair::Stored { begins: true } => {
+                self.note_buffer(now, header.buffer, Stage::Begun);
+            }
+            TakenRepair::Stored { begins: false } => {}
+        }
+        if self.restore(now, header.buffer) {
+            self.stats.first_data_at.get_or_insert(now);
+            self.on_full(now, header.buffer);
+        }
+        PacketOutcome::Authentic
     }
 
     fn on_new(&mut self, now: Instant, header: &DataHeader, len: usize) {
         let number = header.buffer;
-        let Some(assembly) = self.assemblies.get_mut(&number) else { return };
-        let begins = !assembly.has_begun();
-        assembly.fix_generation(header.generation);
-        assembly.mark(header.index, len, header.last_of_buffer);
-        let mut full = assembly.is_complete();
-        if begins {
+        let Some(taken) = self.assemblies.take_data(header, len) else { return };
+        if taken.begins {
             self.note_buffer(now, number, Stage::Begun);
         }
         self.stats.data_packets_received += 1;
         self.stats.first_data_at.get_or_insert(now);
         self.stats.image_bytes += len as u64;
-        let timing = self.timing();
         let arrival = Arrival {
             number: header.number,
             buffer: number,
@@ -100,6 +94,7 @@ impl Receiver {
             last_of_buffer: header.last_of_buffer,
             ack: header.ack,
         };
+        let timing = self.timing();
         if self.requests.on_arrival(now, &arrival, &timing) {
             self.first_pass.advance(now, timing.burst.interval, &mut self.stats);
         }
@@ -107,15 +102,28 @@ impl Receiver {
         if header.last_buffer {
             self.learn_last(now, number);
         }
-        full |= self.restore(now, number);
-        if full {
+        let is_restored = self.restore(now, number);
+        if taken.fills || is_restored {
             self.on_full(now, number);
         }
     }
 
-    pub(super) fn on_full(&mut self, now: Instant, number: BufferNumber) {
-        let Some(assembly) = self.assemblies.remove(&number) else { return };
-        self.requests.on_complete(number, assembly.packets());
+    /// Restores a buffer from its repair packets, if they are enough. Returns whether it is
+    /// complete.
+    fn restore(&mut self, now: Instant, number: BufferNumber) -> bool {
+        let Some((packets, bytes)) = self.assemblies.restore(number) else { return false };
+        let packets = u64::from(packets);
+        self.stats.packets_repaired += packets;
+        self.stats.image_bytes += bytes as u64;
+        self.first_pass.moved(bytes);
+        self.requests.on_restored();
+        self.trace.note(now, || TraceEvent::Repair { number: number.0, packets });
+        true
+    }
+
+    fn on_full(&mut self, now: Instant, number: BufferNumber) {
+        let Some((buffer, packets)) = self.assemblies.take_full(number) else { return };
+        self.requests.on_complete(number, packets);
         self.stats.buffers_done += 1;
         let offer = self.offer_to_make();
         self.fifo.push(Message::Ok(Accepted {
@@ -126,7 +134,7 @@ impl Receiver {
         }));
         self.held += 1;
         self.note_buffer(now, number, Stage::Filled);
-        self.events.push_back(Event::Filled(number, assembly.into_buffer()));
+        self.events.push_back(Event::Filled(number, buffer));
         self.grant(now);
         self.check_complete();
     }

@@ -10,7 +10,6 @@
 use std::fmt;
 
 use super::Receiver;
-use super::assembly::Placement;
 use crate::api::RecvMeta;
 use crate::codec::Codec;
 use crate::time::Instant;
@@ -57,17 +56,13 @@ impl Receiver {
     ) -> Option<PredictedHeader> {
         let index = PacketIndex(header.index.0.checked_add(1)?);
         let number = PacketNumber(header.number.0.checked_add(1)?);
-        let assembly = self.assemblies.get(&header.buffer)?;
-        let place = assembly.place(header.generation, index, len, false)?;
+        let header = DataHeader { number, index, last_of_buffer: false, ..*header };
         let first_pass = self.requests.expects(header.buffer, index.0)
             && !self.first_pass.begins(now, self.requests.announced_burst().interval)
-            && matches!(place, Placement::Missing(_))
-            && !assembly.has_ended()
-            && assembly.held_bytes() == 0;
+            && self.assemblies.expects(&header, len);
         if !first_pass || self.trace.is_on() {
             return None;
         }
-        let header = DataHeader { number, index, last_of_buffer: false, ..*header };
         Some(PredictedHeader { now, header, len: len + codec.data_overhead() })
     }
 
@@ -81,16 +76,12 @@ impl Receiver {
         codec: &mut Codec,
     ) -> Option<PacketNumber> {
         let next = self.prediction.0.as_ref().filter(|next| next.is(now, raw, codec))?;
-        let DataHeader { number, buffer, index, generation, .. } = next.header;
-        let assembly = self.assemblies.get_mut(&buffer)?;
+        let header = next.header;
+        let DataHeader { number, buffer, index, .. } = header;
         let len = raw.len() - codec.data_overhead();
-        let Some(Placement::Missing(range)) = assembly.place(generation, index, len, false) else {
-            return None;
-        };
-        if !codec.open_numbered(number, raw, assembly.slot(range)) {
+        if !self.assemblies.take_expected(&header, len, raw, codec) {
             return None;
         }
-        assembly.mark(index, len, false);
         self.count(now, number, raw.len(), raw.len(), meta);
         self.stats.data_packets_received += 1;
         self.stats.image_bytes += len as u64;

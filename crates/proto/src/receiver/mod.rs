@@ -4,6 +4,7 @@
 //! is unacknowledged, ACKED until its first packet, RECEIVING until its last, then RECEIVED, when
 //! it leaves as [`Event::Filled`]. The state machine is drawn in `docs/protocol §10.2`.
 
+mod assemblies;
 mod assembly;
 mod credit;
 mod data_path;
@@ -16,13 +17,13 @@ mod resend_requests;
 mod runtime_control;
 mod states;
 #[cfg(test)]
-mod test_fixture;
+mod tests;
 mod tracing;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use assembly::Assembly;
+use assemblies::Assemblies;
 pub use feedback::Feedback;
 use header_prediction::HeaderPrediction;
 use pmtud::ReceiverPmtud;
@@ -38,7 +39,7 @@ use crate::buffer::Buffer;
 use crate::codec::Codec;
 use crate::control_fifo::ControlFifo;
 use crate::limits::{MAX_HAVE, MAX_HAVE_IN_ALL, MAX_HAVE_UNHEARD};
-use crate::loss_detection::{self, LossDetection, LossDetector, MissingRanges, TimingInfo};
+use crate::loss_detection::{self, LossDetection, LossDetector, TimingInfo};
 use crate::negotiated::{Negotiated, PacketOutcome};
 use crate::rtt::{RttEstimator, without};
 use crate::stats::{Stats, SteadyState};
@@ -46,7 +47,7 @@ use crate::time::{Instant, earliest};
 use crate::timers::{ReceiverTimer, Timer, first};
 use crate::trace::{Recorder, Stage, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
-use crate::wire::packet::{End, Go, Have, IndexRange, Message, NullAck, Verdict};
+use crate::wire::packet::{End, Go, Have, Message, NullAck, Verdict};
 
 /// Room that the FIFO must have before the loss detector is polled.
 const REQUEST_ROOM: usize = 1100;
@@ -71,10 +72,9 @@ pub(crate) struct Receiver {
     negotiated: Negotiated,
     /// Offered buffers, not granted: more than may be outstanding, or the FIFO was full.
     free_buffers: Vec<Buffer>,
-    next_grant: BufferNumber,
     /// HAVE messages that are not in the FIFO yet.
     pending_have: VecDeque<Have>,
-    assemblies: BTreeMap<BufferNumber, Assembly>,
+    assemblies: Assemblies,
     fifo: ControlFifo,
     rtt: RttEstimator,
     /// When the round trip was last measured.
@@ -90,14 +90,11 @@ pub(crate) struct Receiver {
     last: Option<BufferNumber>,
     end: Option<End>,
     phase: ReceiverPhase,
-    /// Unacknowledged GOs and RESENDs with their buffers, in order.
-    unacked_requests: VecDeque<(ControlSeq, BufferNumber)>,
     /// A control packet must leave now, whatever the report interval.
     send_now: bool,
     last_control: Option<Instant>,
     /// When the control timer last backed off.
     backed_off: Option<Instant>,
-    scratch: Vec<u8>,
     pub(crate) events: VecDeque<Event>,
     first_pass: SteadyState,
     pub(crate) stats: Stats,
@@ -114,19 +111,6 @@ pub(crate) struct Receiver {
     pub(crate) trace: Recorder,
 }
 
-struct Assemblies<'a>(&'a BTreeMap<BufferNumber, Assembly>);
-
-impl MissingRanges for Assemblies<'_> {
-    fn holes(&self, buffer: BufferNumber, range: IndexRange, each: &mut dyn FnMut(IndexRange)) {
-        if let Some(assembly) = self.0.get(&buffer) {
-            assembly.holes(range, each);
-        }
-    }
-    fn missing(&self, buffer: BufferNumber) -> u32 {
-        self.0.get(&buffer).map_or(0, Assembly::missing)
-    }
-}
-
 impl Receiver {
     pub(crate) fn new(negotiated: Negotiated, detector: Box<dyn LossDetector>) -> Self {
         let message_limit = pmtud::message_limit(&negotiated);
@@ -134,9 +118,8 @@ impl Receiver {
         Self {
             negotiated,
             free_buffers: Vec::new(),
-            next_grant: BufferNumber::FIRST,
             pending_have: VecDeque::new(),
-            assemblies: BTreeMap::new(),
+            assemblies: Assemblies::new(negotiated.geometry),
             fifo: ControlFifo::new(negotiated.profile.control),
             rtt: RttEstimator::new(negotiated.rtt, negotiated.longest_rtt)
                 .with_piggybacked_acks(negotiated.profile.piggybacks_acks),
@@ -152,11 +135,9 @@ impl Receiver {
             last: None,
             end: None,
             phase: ReceiverPhase::Receiving,
-            unacked_requests: VecDeque::new(),
             send_now: false,
             last_control: None,
             backed_off: None,
-            scratch: vec![0; negotiated.geometry.packet_bytes as usize],
             events: VecDeque::new(),
             first_pass: SteadyState::default(),
             stats: Stats::default(),
@@ -262,7 +243,7 @@ impl Receiver {
 
     /// Whether the highest buffer with an arrival has its last packet.
     pub(crate) fn is_between_buffers(&self) -> bool {
-        self.assemblies.get(&self.requests.highest_buffer()).is_none_or(Assembly::has_ended)
+        self.assemblies.has_ended(self.requests.highest_buffer())
     }
 
     /// Whether the peer acknowledged every message.
@@ -273,13 +254,11 @@ impl Receiver {
     /// Hands every buffer back.
     pub(crate) fn release_all(&mut self, now: Instant) {
         self.forget_prediction();
-        let assemblies = std::mem::take(&mut self.assemblies);
-        for number in assemblies.keys() {
-            self.note_buffer(now, *number, Stage::Released);
+        self.events.extend(self.free_buffers.drain(..).map(Event::Returned));
+        for (number, buffer) in self.assemblies.take_all() {
+            self.note_buffer(now, number, Stage::Released);
+            self.events.push_back(Event::Returned(buffer));
         }
-        let returned =
-            self.free_buffers.drain(..).chain(assemblies.into_values().map(Assembly::into_buffer));
-        self.events.extend(returned.map(Event::Returned));
     }
 
     fn grant(&mut self, now: Instant) {
@@ -292,21 +271,19 @@ impl Receiver {
             return;
         }
         while let Some(buffer) = self.free_buffers.pop() {
-            let number = self.next_grant;
+            let number = self.assemblies.next();
             if self.last.is_some_and(|last| number > last) {
                 self.events.push_back(Event::Returned(buffer));
                 continue;
             }
-            let outstanding = self.assemblies.len() as u32;
-            if outstanding >= self.most_outstanding() || !self.fifo.has_room(1) {
+            if self.assemblies.len() >= self.most_outstanding() || !self.fifo.has_room(1) {
                 self.free_buffers.push(buffer);
                 return;
             }
-            self.next_grant = number.next();
-            self.assemblies.insert(number, Assembly::new(buffer, self.geometry(), 0));
+            self.assemblies.grant(buffer, self.geometry());
             let seq = self.fifo.push(self.go(number, 1));
             self.requests.on_granted(now, number, seq);
-            self.note_request(number, seq);
+            self.assemblies.on_requested(number, seq);
             self.note_buffer(now, number, Stage::Granted);
         }
     }
@@ -324,11 +301,10 @@ impl Receiver {
             return;
         }
         self.last = Some(last);
-        let beyond = self.assemblies.split_off(&last.next());
-        for (number, assembly) in beyond {
+        for (number, buffer) in self.assemblies.take_after(last) {
             self.requests.on_returned(number);
             self.note_buffer(now, number, Stage::Released);
-            self.events.push_back(Event::Returned(assembly.into_buffer()));
+            self.events.push_back(Event::Returned(buffer));
         }
         self.events.extend(self.free_buffers.drain(..).map(Event::Returned));
         self.check_complete();
@@ -336,7 +312,7 @@ impl Receiver {
 
     fn check_complete(&mut self) {
         let Some(last) = self.last else { return };
-        let all_here = self.next_grant > last && self.assemblies.is_empty();
+        let all_here = self.assemblies.next() > last && self.assemblies.is_empty();
         if all_here && self.phase.take(PhaseStep::AllHere) {
             self.events.push_back(Event::Complete(self.end));
         }
@@ -358,8 +334,7 @@ impl Receiver {
         if self.end.is_some_and(|known| known != end) {
             return PacketOutcome::Violation("two different ENDs");
         }
-        let beyond =
-            self.assemblies.range(BufferNumber(end.buffers).next()..).any(|(_, a)| a.has_begun());
+        let beyond = self.assemblies.has_data_after(BufferNumber(end.buffers));
         if beyond || self.stats.buffers_done > end.buffers {
             return PacketOutcome::Violation("an END before data that were sent");
         }
@@ -393,7 +368,7 @@ impl Receiver {
             _ => {}
         });
         let Some(left) = left else { return };
-        self.on_requests_acked(ack);
+        self.assemblies.on_acknowledged(ack);
         self.on_control_acked();
         for (first, count) in accepted {
             for number in (first.0..first.0.saturating_add(u64::from(count))).map(BufferNumber) {
@@ -427,25 +402,6 @@ impl Receiver {
         }
     }
 
-    /// A GO or RESEND for `number` was put into the FIFO.
-    fn note_request(&mut self, number: BufferNumber, seq: ControlSeq) {
-        if let Some(assembly) = self.assemblies.get_mut(&number) {
-            assembly.asked(seq);
-            self.unacked_requests.push_back((seq, number));
-        }
-    }
-
-    /// The sender acknowledged every message up to `ack`.
-    fn on_requests_acked(&mut self, ack: ControlSeq) {
-        while let Some((seq, number)) =
-            self.unacked_requests.pop_front_if(|(seq, _)| ack.reaches(*seq))
-        {
-            if let Some(assembly) = self.assemblies.get_mut(&number) {
-                assembly.acknowledged(seq);
-            }
-        }
-    }
-
     fn timing(&self) -> TimingInfo {
         self.requests.timing(&self.rtt, self.has_reverse_queue())
     }
@@ -455,11 +411,10 @@ impl Receiver {
     /// Puts the loss detector's requests into the FIFO.
     fn request_missing(&mut self, now: Instant) {
         let timing = self.timing();
-        for resend in self.requests.expire(now, &Assemblies(&self.assemblies), &timing) {
+        for resend in self.requests.expire(now, &self.assemblies, &timing) {
             let number = resend.buffer;
             let seq = self.fifo.push(Message::Resend(resend.clone()));
-            let outstanding = self.assemblies.contains_key(&number);
-            self.note_request(number, seq);
+            let outstanding = self.assemblies.on_requested(number, seq);
             let packets = self.requests.on_requested(now, &resend, seq, outstanding);
             self.trace.note(now, || TraceEvent::Resend { number: number.0, packets });
         }
@@ -604,7 +559,7 @@ impl Receiver {
     pub(crate) fn fill_stats(&self, stats: &mut Stats) {
         stats.rtt = self.rtt.smoothed();
         stats.min_rtt = self.rtt.smallest();
-        stats.outstanding = self.assemblies.len() as u32;
+        stats.outstanding = self.assemblies.len();
         self.requests.fill_stats(stats);
         stats.agreed = self.negotiated.burst_limit();
         stats.socket_bytes = self.negotiated.socket_bytes;
@@ -626,9 +581,6 @@ impl Receiver {
     /// The state of `buffer`, for tables; `None` if it was not granted.
     #[cfg(test)]
     pub(crate) fn buffer_state(&self, buffer: BufferNumber) -> Option<ReceivingState> {
-        match self.assemblies.get(&buffer) {
-            Some(assembly) => Some(assembly.state()),
-            None => (buffer < self.next_grant).then_some(ReceivingState::Received),
-        }
+        self.assemblies.state(buffer)
     }
 }

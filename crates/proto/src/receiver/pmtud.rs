@@ -2,13 +2,12 @@
 //! size, new GOs carry it, and buffers granted with larger packets are granted again.
 
 use super::Receiver;
-use super::assembly::Assembly;
 use crate::buffer::Geometry;
 use crate::limits::MIN_SEALED_PACKET_BYTES;
 use crate::negotiated::Negotiated;
 use crate::pmtud::first_size;
 use crate::time::Instant;
-use crate::units::{BufferNumber, ControlSeq, PacketNumber};
+use crate::units::{ControlSeq, PacketNumber};
 use crate::wire::packet::{Go, Message, NullAck};
 
 /// A control packet that every path carries: the longest message, a RESEND of 64 ranges, fits.
@@ -100,13 +99,9 @@ impl Receiver {
         self.pmtud.announced_by = Some(null_ack.number);
         // Buffers that were granted with smaller packets, and have not begun, are worth a new GO
         // too.
-        self.pmtud.renewing |= bytes < self.pmtud.packet_bytes || self.is_small_for(bytes);
+        self.pmtud.renewing |= bytes < self.pmtud.packet_bytes || self.assemblies.has_small(bytes);
         self.pmtud.packet_bytes = bytes;
         self.grant(now);
-    }
-
-    fn is_small_for(&self, packet_bytes: u32) -> bool {
-        self.assemblies.values().any(|assembly| assembly.is_small(packet_bytes))
     }
 
     /// Grants buffers again that were granted with packets too large to pass, or smaller than
@@ -116,26 +111,22 @@ impl Receiver {
             return;
         }
         let geometry = self.geometry();
-        let most = geometry.packet_bytes;
-        let odd = |a: &Assembly| a.packet_bytes() > most || a.is_small(most);
-        let odd = self.assemblies.iter().filter(|(_, assembly)| odd(assembly));
-        let odd: Vec<BufferNumber> = odd.map(|(number, _)| *number).collect();
-        for number in odd {
-            let Some(assembly) = self.assemblies.get_mut(&number) else { continue };
+        for number in self.assemblies.of_other_size(geometry.packet_bytes) {
             if !self.fifo.has_room(1) {
                 return;
             }
-            let void = assembly.renew(geometry) as u64;
+            let renewed = self.assemblies.renew(number, geometry);
+            let Some((void, generation)) = renewed else { continue };
             self.stats.image_bytes = self.stats.image_bytes.saturating_sub(void);
             let seq = self.fifo.push(Message::Go(Go {
                 first: number,
                 count: 1,
                 packet_bytes: geometry.packet_bytes,
-                generation: assembly.generation(),
+                generation,
             }));
             self.requests.on_renewed(number);
             self.requests.on_granted(now, number, seq);
-            self.note_request(number, seq);
+            self.assemblies.on_requested(number, seq);
             self.pmtud.renewed = Some(seq);
         }
         self.pmtud.renewing = false;

@@ -361,7 +361,48 @@ fn messages(asks: &[ResendRequest], ranges: usize, packets: u32, end: u32) -> Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::BufferNumber;
+    use crate::loss_detection::{LossDetection, build};
+    use crate::receiver::tests::negotiated;
+    use crate::units::{PacketIndex, PacketNumber};
+    use crate::wire::Wire;
+
+    fn arrival(buffer: u64, index: u32) -> Arrival {
+        Arrival {
+            number: PacketNumber(0),
+            buffer: BufferNumber(buffer),
+            index: PacketIndex(index),
+            last_of_buffer: false,
+            ack: ControlSeq(0),
+        }
+    }
+
+    #[test]
+    fn what_is_requested_behind_a_later_packet_is_lost() {
+        let (now, negotiated) = (Instant::EPOCH, negotiated(Wire::Sealed, 2));
+        let detector = build(LossDetection::EarlyGaps);
+        let mut requests = ResendRequests::new(&negotiated, detector, 500, 400);
+        let timing = requests.timing(&RttEstimator::new(negotiated.rtt, negotiated.rtt), false);
+        assert!(requests.on_arrival(now, &arrival(1, 9), &timing));
+        assert!(!requests.on_arrival(now, &arrival(1, 3), &timing), "behind the highest");
+        let ask = |requests: &mut ResendRequests, buffer, start, end| {
+            let missing = vec![IndexRange { start, end }];
+            let resend = Resend { buffer: BufferNumber(buffer), missing };
+            requests.on_requested(now, &resend, ControlSeq(1), true)
+        };
+        let mut counts = Stats::default();
+        assert_eq!(ask(&mut requests, 1, 7, 12), 5);
+        assert_eq!(requests.lost(&counts), 3, "10 and 11 may not have been sent");
+        assert_eq!(requests.unanswered(), Some(5));
+        // All of buffer 1 was sent, and its end is not known: it has 16 packets.
+        requests.on_drained(now, ControlSeq(1), BufferNumber(1));
+        assert_eq!(ask(&mut requests, 1, 12, u32::MAX), 500 - 12);
+        assert_eq!(requests.lost(&counts), 3);
+        requests.on_complete(BufferNumber(1), 16);
+        assert_eq!(requests.lost(&counts), 3 + 4);
+        // More duplicates than were requested without proof were late, and not lost.
+        counts.data_packets_duplicate = 490;
+        assert_eq!(requests.lost(&counts), 7 - (490 - (5 + 488 - 7)));
+    }
 
     fn cut(asks: &[(u32, u32)], ranges: usize, packets: u32, end: u32) -> Vec<Vec<(u32, u32)>> {
         let ask = |&(start, end)| ResendRequest {

@@ -9,7 +9,7 @@ impl Receiver {
     #[inline]
     pub(super) fn note_buffer(&mut self, now: Instant, number: BufferNumber, stage: Stage) {
         if self.trace.is_on() {
-            let (number, outstanding, held) = (number.0, self.assemblies.len() as u32, self.held);
+            let (number, outstanding, held) = (number.0, self.assemblies.len(), self.held);
             self.trace.note(now, || TraceEvent::Buffer { number, stage, outstanding, held });
         }
     }
@@ -19,7 +19,7 @@ impl Receiver {
         if self.trace.is_on() {
             let line = ReceiverLine {
                 rtt: self.rtt.smoothed(),
-                outstanding: self.assemblies.len() as u32,
+                outstanding: self.assemblies.len(),
                 held: self.held,
                 received: self.stats.data_packets_received,
                 duplicate: self.stats.data_packets_duplicate,
