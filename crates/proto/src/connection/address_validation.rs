@@ -76,7 +76,7 @@ impl Connection {
         if let Some(limit) = &mut self.amplification_limit {
             limit.on_received(bytes);
             if let Machine::Receiver(receiver) = &mut self.machine {
-                receiver.allowance_used = false;
+                receiver.renew_allowance();
             }
             self.update_allowance();
         }
@@ -187,8 +187,7 @@ impl Connection {
             }
             Machine::Receiver(receiver) => {
                 let datagram = self.amplification_limit.as_ref().map(AmplificationLimit::largest);
-                receiver.allowance = datagram.unwrap_or(usize::MAX);
-                receiver.allowance_used &= datagram.is_some();
+                receiver.set_allowance(datagram);
             }
         }
     }

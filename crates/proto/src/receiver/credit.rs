@@ -25,14 +25,14 @@ impl Receiver {
         most_outstanding(
             self.negotiated.max_outstanding,
             self.negotiated.socket_bytes,
-            self.rtt.smallest().filter(|_| !self.early_control),
+            self.control.rtt().smallest().filter(|_| !self.early_control),
             self.negotiated.geometry.buffer_bytes,
         )
     }
 
     /// Bytes that arrived, and the smallest round trip.
     pub(crate) fn moved(&self) -> (u64, Option<Duration>) {
-        (self.stats.image_bytes, self.rtt.smallest())
+        (self.stats.image_bytes, self.control.rtt().smallest())
     }
 }
 

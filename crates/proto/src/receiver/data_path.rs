@@ -12,7 +12,7 @@ use crate::negotiated::PacketOutcome;
 use crate::time::Instant;
 use crate::trace::{Stage, TraceEvent};
 use crate::units::BufferNumber;
-use crate::wire::packet::{Accepted, DataHeader, Message, RepairHeader};
+use crate::wire::packet::{DataHeader, RepairHeader};
 
 impl Receiver {
     /// A DATA or LDATA packet, still sealed.
@@ -30,7 +30,7 @@ impl Receiver {
         };
         self.on_authentic(now, header.number, raw.len(), raw.len(), meta);
         if !self.requests.knows_protocol() {
-            let ack = self.fifo.acknowledged();
+            let ack = self.control.acknowledged();
             self.requests.follow(now, header.law, self.assemblies.numbers(), ack);
         }
         self.on_ack(now, header.ack);
@@ -125,13 +125,7 @@ impl Receiver {
         let Some((buffer, packets)) = self.assemblies.take_full(number) else { return };
         self.requests.on_complete(number, packets);
         self.stats.buffers_done += 1;
-        let offer = self.offer_to_make();
-        self.fifo.push(Message::Ok(Accepted {
-            first: number,
-            count: 1,
-            offer,
-            control_timer: self.rtt.timeout(),
-        }));
+        self.control.push_ok(number);
         self.held += 1;
         self.note_buffer(now, number, Stage::Filled);
         self.events.push_back(Event::Filled(number, buffer));

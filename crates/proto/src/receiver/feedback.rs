@@ -274,7 +274,9 @@ impl Receiver {
         let arrived_at = match meta.age {
             Duration::ZERO => now,
             age => {
-                self.feedback.arrival_time(now, age, self.report_interval(), self.reverse_spacing)
+                let control = &self.control;
+                let (interval, spacing) = (control.report_interval(), control.reverse_spacing());
+                self.feedback.arrival_time(now, age, interval, spacing)
             }
         };
         self.feedback.on_packet(arrived_at, number, bytes, whole, meta.ecn);

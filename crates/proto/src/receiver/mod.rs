@@ -11,6 +11,7 @@ mod data_path;
 mod fec;
 mod feedback;
 mod header_prediction;
+mod outgoing_control;
 mod pmtud;
 mod progress_evidence;
 mod resend_requests;
@@ -26,6 +27,7 @@ use std::time::Duration;
 use assemblies::Assemblies;
 pub use feedback::Feedback;
 use header_prediction::HeaderPrediction;
+use outgoing_control::OutgoingControl;
 use pmtud::ReceiverPmtud;
 use resend_requests::ResendRequests;
 use runtime_control::ReceiverSettings;
@@ -41,30 +43,15 @@ use crate::control_fifo::ControlFifo;
 use crate::limits::{MAX_HAVE, MAX_HAVE_IN_ALL, MAX_HAVE_UNHEARD};
 use crate::loss_detection::{self, LossDetection, LossDetector, TimingInfo};
 use crate::negotiated::{Negotiated, PacketOutcome};
-use crate::rtt::{RttEstimator, without};
 use crate::stats::{Stats, SteadyState};
-use crate::time::{Instant, earliest};
+use crate::time::Instant;
 use crate::timers::{ReceiverTimer, Timer, first};
 use crate::trace::{Recorder, Stage, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
 use crate::wire::packet::{End, Go, Have, Message, NullAck, Verdict};
 
-/// Room that the FIFO must have before the loss detector is polled.
-const REQUEST_ROOM: usize = 1100;
-/// Closest spacing of control packets on `sealed`, as a fraction of the round trip and in time.
-const SPACING: (u32, Duration, Duration) =
-    (16, Duration::from_micros(50), Duration::from_millis(1));
-
-/// Age of the last measurement, in round trips, up to which it counts as recent. With 4 a path that
-/// loses 30 % in each direction carries a fifth less: two messages in three are repeated there, and
-/// none of them can be measured.
-const MEASURED_LATELY: u32 = 32;
 /// Bytes of a control packet that are not the ranges of a RESEND, a REPORT among them.
 const NOT_RANGES: usize = 128;
-
-/// The spacing of control packets as a part of their queueing delay on the reverse path: where the
-/// queue is their own, it stabilises at this many of them.
-const SPACING_PART: u32 = 4;
 
 /// The receiving machine.
 #[derive(Debug)]
@@ -75,33 +62,17 @@ pub(crate) struct Receiver {
     /// HAVE messages that are not in the FIFO yet.
     pending_have: VecDeque<Have>,
     assemblies: Assemblies,
-    fifo: ControlFifo,
-    rtt: RttEstimator,
-    /// When the round trip was last measured.
-    measured: Instant,
     requests: ResendRequests,
+    control: OutgoingControl,
     feedback: Feedback,
     pmtud: ReceiverPmtud,
-    /// Time for which this host was suspended while the current packet waited.
-    host_stall: Duration,
-    /// Least spacing of control packets, because of the queue on the reverse path.
-    reverse_spacing: Duration,
     /// The number of the last buffer of the transfer, once known.
     last: Option<BufferNumber>,
     end: Option<End>,
     phase: ReceiverPhase,
-    /// A control packet must leave now, whatever the report interval.
-    send_now: bool,
-    last_control: Option<Instant>,
-    /// When the control timer last backed off.
-    backed_off: Option<Instant>,
     pub(crate) events: VecDeque<Event>,
     first_pass: SteadyState,
     pub(crate) stats: Stats,
-    /// Most bytes of a datagram now, within the amplification limit.
-    pub(crate) allowance: usize,
-    /// The limit is used up: nothing leaves before the control timer expires or a packet arrives.
-    pub(crate) allowance_used: bool,
     /// Full buffers that the client has not returned: its disk.
     held: u32,
     /// The grants under way were granted with RESPONSE, before the round trip was known.
@@ -120,14 +91,9 @@ impl Receiver {
             free_buffers: Vec::new(),
             pending_have: VecDeque::new(),
             assemblies: Assemblies::new(negotiated.geometry),
-            fifo: ControlFifo::new(negotiated.profile.control),
-            rtt: RttEstimator::new(negotiated.rtt, negotiated.longest_rtt)
-                .with_piggybacked_acks(negotiated.profile.piggybacks_acks),
-            measured: negotiated.opened,
             requests: ResendRequests::new(&negotiated, detector, message_limit, range_bytes),
+            control: OutgoingControl::new(&negotiated),
             feedback: Feedback::default(),
-            host_stall: Duration::ZERO,
-            reverse_spacing: Duration::ZERO,
             pmtud: ReceiverPmtud::new(
                 negotiated.geometry.packet_bytes,
                 negotiated.profile.data_overhead,
@@ -135,14 +101,9 @@ impl Receiver {
             last: None,
             end: None,
             phase: ReceiverPhase::Receiving,
-            send_now: false,
-            last_control: None,
-            backed_off: None,
             events: VecDeque::new(),
             first_pass: SteadyState::default(),
             stats: Stats::default(),
-            allowance: usize::MAX,
-            allowance_used: false,
             held: 0,
             early_control: false,
             settings: ReceiverSettings::default(),
@@ -165,15 +126,14 @@ impl Receiver {
         if count == 0 || !receiver.pending_have.is_empty() {
             return None;
         }
-        receiver.fifo.push(receiver.go(BufferNumber::FIRST, count));
-        Some(receiver.fifo)
+        receiver.control.push(receiver.go(BufferNumber::FIRST, count));
+        Some(receiver.control.into_fifo())
     }
 
     /// The messages in the FIFO left at `at` as early control, and perhaps again since (`once`):
     /// they are repeated only if they are not acknowledged soon.
     pub(crate) fn on_early_control_sent(&mut self, now: Instant, at: Instant, once: bool) {
-        self.fifo.was_sent(at, once);
-        self.last_control = Some(now);
+        self.control.on_early_sent(now, at, once);
         self.early_control = false;
         self.grant(now);
     }
@@ -199,7 +159,7 @@ impl Receiver {
     pub(crate) fn announce_have(&mut self, have: &[u8], early_control: bool) {
         self.forget_prediction();
         self.early_control = early_control;
-        let begun = self.fifo.has_begun() || !self.pending_have.is_empty();
+        let begun = self.control.has_begun() || !self.pending_have.is_empty();
         if !self.negotiated.profile.verdict || begun {
             return;
         }
@@ -215,10 +175,10 @@ impl Receiver {
     }
 
     fn queue_have(&mut self) {
-        while self.fifo.len() < MAX_HAVE_UNHEARD
+        while self.control.unacked() < MAX_HAVE_UNHEARD
             && let Some(part) = self.pending_have.pop_front()
         {
-            self.fifo.push(Message::Have(part));
+            self.control.push(Message::Have(part));
         }
     }
 
@@ -227,7 +187,7 @@ impl Receiver {
         if self.negotiated.profile.verdict && self.phase.take(PhaseStep::Verdict) {
             let room = self.message_limit().saturating_sub(NOT_RANGES);
             verdict.reason.truncate(verdict.reason.floor_char_boundary(room));
-            self.fifo.push(Message::Done(verdict));
+            self.control.push(Message::Done(verdict));
         }
     }
 
@@ -276,12 +236,12 @@ impl Receiver {
                 self.events.push_back(Event::Returned(buffer));
                 continue;
             }
-            if self.assemblies.len() >= self.most_outstanding() || !self.fifo.has_room(1) {
+            if self.assemblies.len() >= self.most_outstanding() || !self.control.has_room() {
                 self.free_buffers.push(buffer);
                 return;
             }
             self.assemblies.grant(buffer, self.geometry());
-            let seq = self.fifo.push(self.go(number, 1));
+            let seq = self.control.push(self.go(number, 1));
             self.requests.on_granted(now, number, seq);
             self.assemblies.on_requested(number, seq);
             self.note_buffer(now, number, Stage::Granted);
@@ -324,13 +284,13 @@ impl Receiver {
         self.stats.limit = null_ack.limit;
         self.on_ack(now, null_ack.ack);
         self.on_size(now, null_ack);
-        self.on_reverse_queue(null_ack);
+        self.control.on_reverse_queue(null_ack.back_millis);
         let through = null_ack.sent_through.filter(|_| self.knows_renewals(null_ack.ack));
         if let Some(through) = through {
             self.requests.on_drained(now, null_ack.ack, through);
         }
         let Some(end) = null_ack.end else { return PacketOutcome::Authentic };
-        self.send_now = true;
+        self.control.hasten();
         if self.end.is_some_and(|known| known != end) {
             return PacketOutcome::Violation("two different ENDs");
         }
@@ -353,7 +313,7 @@ impl Receiver {
         meta: RecvMeta,
     ) {
         self.forget_prediction();
-        self.host_stall = meta.host_stall();
+        self.control.on_packet(meta.host_stall());
         if self.negotiated.profile.reports {
             self.count(now, number, bytes, whole, meta);
         }
@@ -362,12 +322,11 @@ impl Receiver {
     fn on_ack(&mut self, now: Instant, ack: ControlSeq) {
         let trace = self.trace.is_on();
         let mut accepted = Vec::new();
-        let min_rtt = self.rtt.smallest();
-        let left = self.fifo.acknowledge(now, ack, min_rtt, |message| match message {
+        let acked = self.control.acknowledge(now, ack, |message| match message {
             Message::Ok(ok) if trace => accepted.push((ok.first, ok.count)),
             _ => {}
         });
-        let Some(left) = left else { return };
+        let Some(acked) = acked else { return };
         self.assemblies.on_acknowledged(ack);
         self.on_control_acked();
         for (first, count) in accepted {
@@ -375,27 +334,14 @@ impl Receiver {
                 self.note_buffer(now, number, Stage::Accepted);
             }
         }
-        // The back-off of a timer stays until there is a measurement (RFC 6298 §5.7), unless there
-        // was one lately. On a path that became longer every message is repeated before its answer
-        // arrives, and none can be measured. With much loss nearly every message is repeated for
-        // that reason, and a fixed-rate sender of `rfc998` must find its phase soon (RFC 1030 §6).
-        let lately = self.measured + self.rtt.assumed() * MEASURED_LATELY;
-        match left.rtt {
-            Some(sample) => {
-                self.rtt.sample(without(sample, self.host_stall));
-                self.measured = now;
-            }
-            None if now < lately || self.requests.loses_much(&self.stats) || self.is_fixed() => {
-                self.rtt.reset_back_off();
-            }
-            None => {}
-        }
+        let much_is_repeated = self.is_fixed() || self.requests.loses_much(&self.stats);
+        self.control.on_round_trip(now, acked.rtt, much_is_repeated);
         let timing = self.timing();
         self.requests.on_acknowledged(now, ack, &timing);
         self.grant(now);
         let all_acked = match self.negotiated.profile.verdict {
-            true => left.done,
-            false => self.fifo.is_empty(),
+            true => acked.done,
+            false => self.control.unacked() == 0,
         };
         if all_acked {
             self.phase.take(PhaseStep::AllAcked);
@@ -403,7 +349,22 @@ impl Receiver {
     }
 
     fn timing(&self) -> TimingInfo {
-        self.requests.timing(&self.rtt, self.has_reverse_queue())
+        self.requests.timing(self.control.rtt(), self.control.has_reverse_queue())
+    }
+
+    /// A datagram may have at most `bytes`, within the amplification limit; `None`: no such limit.
+    pub(crate) fn set_allowance(&mut self, bytes: Option<usize>) {
+        self.control.set_allowance(bytes);
+    }
+
+    /// A datagram arrived, which raises the amplification limit.
+    pub(crate) fn renew_allowance(&mut self) {
+        self.control.renew_allowance();
+    }
+
+    /// Whether a sent message is unacknowledged.
+    pub(crate) fn waits_for_ack(&self) -> bool {
+        self.control.unacked() > 0
     }
 
     // ---- time and output
@@ -413,7 +374,7 @@ impl Receiver {
         let timing = self.timing();
         for resend in self.requests.expire(now, &self.assemblies, &timing) {
             let number = resend.buffer;
-            let seq = self.fifo.push(Message::Resend(resend.clone()));
+            let seq = self.control.push(Message::Resend(resend.clone()));
             let outstanding = self.assemblies.on_requested(number, seq);
             let packets = self.requests.on_requested(now, &resend, seq, outstanding);
             self.trace.note(now, || TraceEvent::Resend { number: number.0, packets });
@@ -436,19 +397,19 @@ impl Receiver {
     /// When `timer` expires, if it is set.
     fn deadline(&self, timer: ReceiverTimer) -> Option<Instant> {
         match timer {
-            ReceiverTimer::Control => self.fifo.deadline(self.rtt.timeout()),
-            ReceiverTimer::Data => {
-                // Not while nothing may leave.
-                let room = self.fifo.has_room(REQUEST_ROOM) && self.allowed_bytes() > 0;
-                self.requests.deadline(room)
-            }
-            ReceiverTimer::ControlPacket => self.next_control(),
+            ReceiverTimer::Control => self.control.timer_deadline(),
+            ReceiverTimer::Data => self.requests.deadline(self.control.takes_requests()),
+            ReceiverTimer::ControlPacket => self.control.packet_deadline(self.report_deadline()),
         }
     }
 
     fn expire(&mut self, timer: ReceiverTimer, now: Instant) {
         match timer {
-            ReceiverTimer::Control => self.on_control_timer(now),
+            ReceiverTimer::Control => {
+                self.control.expire(now);
+                self.on_control_expiry();
+                self.trace.note(now, || TraceEvent::Timer { timer: timer.into() });
+            }
             ReceiverTimer::Data => self.request_missing(now),
             ReceiverTimer::ControlPacket => {}
         }
@@ -460,21 +421,9 @@ impl Receiver {
         first(all.map(|timer| (timer.into(), self.deadline(timer))))
     }
 
-    fn on_control_timer(&mut self, now: Instant) {
-        let timeout = self.rtt.timeout();
-        self.fifo.expire(now, timeout);
-        self.stats.control_timeouts += 1;
-        self.on_control_expiry();
-        // Backs off once per timeout, however many messages expire: they left one by one.
-        if self.backed_off.is_none_or(|at| at + timeout <= now) {
-            self.backed_off = Some(now);
-            self.rtt.back_off();
-        }
-        self.send_now = true;
-        if std::mem::take(&mut self.allowance_used) {
-            self.fifo.start_over();
-        }
-        self.trace.note(now, || TraceEvent::Timer { timer: ReceiverTimer::Control.into() });
+    /// When the next REPORT is due.
+    fn report_deadline(&self) -> Option<Instant> {
+        self.feedback.due(self.control.report_interval(), self.control.reverse_spacing())
     }
 
     /// Appends the control packet that is due, if one is.
@@ -488,77 +437,31 @@ impl Receiver {
         if self.deadline(ReceiverTimer::ControlPacket).is_none_or(|at| at > now) {
             return false;
         }
-        let rtt = self.rtt.assumed();
-        let report = match self.feedback.due(self.report_interval(), self.reverse_spacing) {
-            Some(at) if at <= now => self.feedback.report(now, self.negotiated.opened, rtt),
+        let report = match self.report_deadline() {
+            Some(at) if at <= now => {
+                self.feedback.report(now, self.negotiated.opened, self.control.rtt().assumed())
+            }
             _ => None,
         };
-        let end_received = self.end.is_some();
-        let limit = self.control_limit().min(self.allowed_bytes());
-        self.allowance_used = limit < self.control_limit();
-        let limits = (end_received, self.rate_limit());
-        let more = codec.put_control(now, out, limit, limits, report.as_ref(), &mut self.fifo);
-        self.send_now = more;
-        self.last_control = Some(now);
-        self.stats.control_packets += 1;
+        let (limit, end_received) = (self.control_limit(), self.end.is_some());
+        self.control.put(now, codec, out, limit, end_received, report.as_ref());
         self.note_control(now);
         true
     }
 
-    /// When the next control packet is due.
-    fn next_control(&self) -> Option<Instant> {
-        let last = self.last_control.unwrap_or(Instant::EPOCH);
-        let new = self.send_now || self.fifo.has_new();
-        if self.allowance_used || self.allowed_bytes() == 0 {
-            return None;
-        }
-        if !self.negotiated.profile.spaced_control {
-            return new.then_some(Instant::EPOCH);
-        }
-        let (fraction, least, most) = SPACING;
-        let spacing = (self.rtt.smoothed().unwrap_or(most) / fraction).clamp(least, most);
-        let (spacing, interval) = (spacing.max(self.reverse_spacing), self.report_interval());
-        earliest([
-            new.then_some(last + spacing),
-            self.fifo.has_copies_left().then_some(last + interval),
-            self.feedback.due(interval, self.reverse_spacing).map(|at| at.max(last)),
-        ])
-    }
-
-    /// The interval of reports and repeated messages.
-    fn report_interval(&self) -> Duration {
-        self.rtt.report_interval().max(self.reverse_spacing)
-    }
-
-    /// Whether the queueing delay on the reverse path is at least the smallest round trip. Less is
-    /// usual jitter.
-    fn has_reverse_queue(&self) -> bool {
-        let queue = self.reverse_spacing * SPACING_PART;
-        !queue.is_zero() && self.rtt.smallest().is_some_and(|least| queue >= least)
-    }
-
-    /// The sender's report of the reverse path's queue.
-    fn on_reverse_queue(&mut self, null_ack: &NullAck) {
-        let wanted = Duration::from_millis(null_ack.back_millis.into()) / SPACING_PART;
-        // The spacing grows at once and shrinks step by step: the queue is gone before that is
-        // known.
-        self.reverse_spacing = wanted.max(self.reverse_spacing * 3 / 4);
-    }
-
     /// The highest control message the sender acknowledged.
     pub(crate) fn acknowledged(&self) -> ControlSeq {
-        self.fifo.acknowledged()
+        self.control.acknowledged()
     }
 
     /// The control timer's present value.
     pub(crate) fn control_timer(&self) -> Duration {
-        self.rtt.timeout()
+        self.control.rtt().timeout()
     }
 
     /// Brings the derived counts up to date.
     pub(crate) fn fill_stats(&self, stats: &mut Stats) {
-        stats.rtt = self.rtt.smoothed();
-        stats.min_rtt = self.rtt.smallest();
+        self.control.fill_stats(stats);
         stats.outstanding = self.assemblies.len();
         self.requests.fill_stats(stats);
         stats.agreed = self.negotiated.burst_limit();

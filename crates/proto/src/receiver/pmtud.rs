@@ -112,13 +112,13 @@ impl Receiver {
         }
         let geometry = self.geometry();
         for number in self.assemblies.of_other_size(geometry.packet_bytes) {
-            if !self.fifo.has_room(1) {
+            if !self.control.has_room() {
                 return;
             }
             let renewed = self.assemblies.renew(number, geometry);
             let Some((void, generation)) = renewed else { continue };
             self.stats.image_bytes = self.stats.image_bytes.saturating_sub(void);
-            let seq = self.fifo.push(Message::Go(Go {
+            let seq = self.control.push(Message::Go(Go {
                 first: number,
                 count: 1,
                 packet_bytes: geometry.packet_bytes,

@@ -18,14 +18,14 @@ impl Receiver {
     pub(super) fn note_control(&mut self, now: Instant) {
         if self.trace.is_on() {
             let line = ReceiverLine {
-                rtt: self.rtt.smoothed(),
+                rtt: self.control.rtt().smoothed(),
                 outstanding: self.assemblies.len(),
                 held: self.held,
                 received: self.stats.data_packets_received,
                 duplicate: self.stats.data_packets_duplicate,
                 lost: self.requests.lost(&self.stats),
                 delivered: self.stats.image_bytes,
-                unacknowledged: self.fifo.len() as u32,
+                unacknowledged: self.control.unacked() as u32,
             };
             self.trace.note(now, || TraceEvent::Receiver(line));
         }
