@@ -50,9 +50,6 @@ use crate::trace::{Recorder, Stage, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
 use crate::wire::packet::{End, Go, Have, Message, NullAck, Verdict};
 
-/// Bytes of a control packet that are not the ranges of a RESEND, a REPORT among them.
-const NOT_RANGES: usize = 128;
-
 /// The receiving machine.
 #[derive(Debug)]
 pub(crate) struct Receiver {
@@ -84,20 +81,21 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     pub(crate) fn new(negotiated: Negotiated, detector: Box<dyn LossDetector>) -> Self {
-        let message_limit = pmtud::message_limit(&negotiated);
-        let range_bytes = message_limit.saturating_sub(NOT_RANGES);
+        let pmtud = ReceiverPmtud::new(&negotiated);
         Self {
             negotiated,
             free_buffers: Vec::new(),
             pending_have: VecDeque::new(),
             assemblies: Assemblies::new(negotiated.geometry),
-            requests: ResendRequests::new(&negotiated, detector, message_limit, range_bytes),
+            requests: ResendRequests::new(
+                &negotiated,
+                detector,
+                pmtud.message_limit(),
+                pmtud.message_room(),
+            ),
             control: OutgoingControl::new(&negotiated),
             feedback: Feedback::default(),
-            pmtud: ReceiverPmtud::new(
-                negotiated.geometry.packet_bytes,
-                negotiated.profile.data_overhead,
-            ),
+            pmtud,
             last: None,
             end: None,
             phase: ReceiverPhase::Receiving,
@@ -126,7 +124,9 @@ impl Receiver {
         if count == 0 || !receiver.pending_have.is_empty() {
             return None;
         }
-        receiver.control.push(receiver.go(BufferNumber::FIRST, count));
+        let packet_bytes = receiver.pmtud.geometry().packet_bytes;
+        let first = BufferNumber::FIRST;
+        receiver.control.push(Message::Go(Go { first, count, packet_bytes, generation: 0 }));
         Some(receiver.control.into_fifo())
     }
 
@@ -164,7 +164,7 @@ impl Receiver {
             return;
         }
         let have = if have.len() > MAX_HAVE_IN_ALL { &[] } else { have };
-        let part = self.message_limit().saturating_sub(NOT_RANGES).clamp(1, MAX_HAVE);
+        let part = self.pmtud.message_room().clamp(1, MAX_HAVE);
         let parts = have.chunks(part).map(|part| Have { bytes: part.to_vec(), last: false });
         self.pending_have.extend(parts);
         match self.pending_have.back_mut() {
@@ -185,7 +185,7 @@ impl Receiver {
     /// The client's verdict: DONE goes into the FIFO.
     pub(crate) fn set_verdict(&mut self, mut verdict: Verdict) {
         if self.negotiated.profile.verdict && self.phase.take(PhaseStep::Verdict) {
-            let room = self.message_limit().saturating_sub(NOT_RANGES);
+            let room = self.pmtud.message_room();
             verdict.reason.truncate(verdict.reason.floor_char_boundary(room));
             self.control.push(Message::Done(verdict));
         }
@@ -240,17 +240,42 @@ impl Receiver {
                 self.free_buffers.push(buffer);
                 return;
             }
-            self.assemblies.grant(buffer, self.geometry());
-            let seq = self.control.push(self.go(number, 1));
-            self.requests.on_granted(now, number, seq);
-            self.assemblies.on_requested(number, seq);
+            self.assemblies.grant(buffer, self.pmtud.geometry());
+            self.push_go(now, number, 0);
             self.note_buffer(now, number, Stage::Granted);
         }
     }
 
-    /// A first GO for `count` buffers.
-    fn go(&self, first: BufferNumber, count: u32) -> Message {
-        Message::Go(Go { first, count, packet_bytes: self.geometry().packet_bytes, generation: 0 })
+    /// Grants buffers again that were granted with packets too large to pass, or smaller than
+    /// necessary.
+    fn renew(&mut self, now: Instant) {
+        if !self.pmtud.renews() {
+            return;
+        }
+        let geometry = self.pmtud.geometry();
+        for number in self.assemblies.of_other_size(geometry.packet_bytes) {
+            if !self.control.has_room() {
+                return;
+            }
+            let Some((void, generation)) = self.assemblies.renew(number, geometry) else {
+                continue;
+            };
+            self.stats.image_bytes = self.stats.image_bytes.saturating_sub(void);
+            self.requests.on_renewed(number);
+            let seq = self.push_go(now, number, generation);
+            self.pmtud.on_renewed(seq);
+        }
+        self.pmtud.on_all_renewed();
+    }
+
+    /// Puts a GO for `number` into the FIFO.
+    fn push_go(&mut self, now: Instant, number: BufferNumber, generation: u8) -> ControlSeq {
+        let packet_bytes = self.pmtud.geometry().packet_bytes;
+        let go = Go { first: number, count: 1, packet_bytes, generation };
+        let seq = self.control.push(Message::Go(go));
+        self.requests.on_granted(now, number, seq);
+        self.assemblies.on_requested(number, seq);
+        seq
     }
 
     // ---- from the network
@@ -283,9 +308,11 @@ impl Receiver {
         self.requests.on_announced(null_ack);
         self.stats.limit = null_ack.limit;
         self.on_ack(now, null_ack.ack);
-        self.on_size(now, null_ack);
+        if self.pmtud.on_announced(null_ack, &self.assemblies) {
+            self.grant(now);
+        }
         self.control.on_reverse_queue(null_ack.back_millis);
-        let through = null_ack.sent_through.filter(|_| self.knows_renewals(null_ack.ack));
+        let through = null_ack.sent_through.filter(|_| self.pmtud.knows_renewals(null_ack.ack));
         if let Some(through) = through {
             self.requests.on_drained(now, null_ack.ack, through);
         }
@@ -328,7 +355,7 @@ impl Receiver {
         });
         let Some(acked) = acked else { return };
         self.assemblies.on_acknowledged(ack);
-        self.on_control_acked();
+        self.pmtud.on_acknowledged();
         for (first, count) in accepted {
             for number in (first.0..first.0.saturating_add(u64::from(count))).map(BufferNumber) {
                 self.note_buffer(now, number, Stage::Accepted);
@@ -350,6 +377,12 @@ impl Receiver {
 
     fn timing(&self) -> TimingInfo {
         self.requests.timing(self.control.rtt(), self.control.has_reverse_queue())
+    }
+
+    /// This host refuses to send datagrams of `bytes`. Returns whether control packets can be
+    /// smaller.
+    pub(crate) fn handle_size_refused(&mut self, bytes: u32) -> bool {
+        self.pmtud.on_refused(bytes)
     }
 
     /// A datagram may have at most `bytes`, within the amplification limit; `None`: no such limit.
@@ -407,7 +440,7 @@ impl Receiver {
         match timer {
             ReceiverTimer::Control => {
                 self.control.expire(now);
-                self.on_control_expiry();
+                self.pmtud.on_control_timer();
                 self.trace.note(now, || TraceEvent::Timer { timer: timer.into() });
             }
             ReceiverTimer::Data => self.request_missing(now),
@@ -443,7 +476,7 @@ impl Receiver {
             }
             _ => None,
         };
-        let (limit, end_received) = (self.control_limit(), self.end.is_some());
+        let (limit, end_received) = (self.pmtud.control_limit(), self.end.is_some());
         self.control.put(now, codec, out, limit, end_received, report.as_ref());
         self.note_control(now);
         true
@@ -467,7 +500,7 @@ impl Receiver {
         stats.agreed = self.negotiated.burst_limit();
         stats.socket_bytes = self.negotiated.socket_bytes;
         stats.held_to_socket = self.most_outstanding() < self.negotiated.max_outstanding;
-        stats.datagram_bytes = self.geometry().packet_bytes + self.negotiated.profile.data_overhead;
+        stats.datagram_bytes = self.pmtud.granted_datagram_bytes();
     }
 
     /// Whether the sender keeps to the negotiated burst values, on a wire without REPORTs.
