@@ -269,7 +269,7 @@ impl Endpoint {
         let have = self.have.as_deref().filter(|_| config.role == Role::Receiver);
         let words = |parameters: &Parameters, table_bytes| {
             let of = negotiated(config, parameters, table_bytes, now, HandshakeRtt::default());
-            Receiver::early_messages(of, have?, grants)
+            Receiver::early_messages(&of, have?, grants)
         };
         match &mut self.opener {
             HandshakeSide::Done => return DatagramOutcome::Dropped,

@@ -126,7 +126,7 @@ impl Receiver {
         self.requests.on_complete(number, packets);
         self.stats.buffers_done += 1;
         self.control.push_ok(number);
-        self.held += 1;
+        self.grants.on_filled();
         self.note_buffer(now, number, Stage::Filled);
         self.events.push_back(Event::Filled(number, buffer));
         self.grant(now);

@@ -6,16 +6,15 @@
 
 mod assemblies;
 mod assembly;
-mod credit;
 mod data_path;
 mod fec;
 mod feedback;
+mod grants;
 mod header_prediction;
 mod outgoing_control;
 mod pmtud;
 mod progress_evidence;
 mod resend_requests;
-mod runtime_control;
 mod states;
 #[cfg(test)]
 mod tests;
@@ -26,11 +25,11 @@ use std::time::Duration;
 
 use assemblies::Assemblies;
 pub use feedback::Feedback;
+use grants::Grants;
 use header_prediction::HeaderPrediction;
 use outgoing_control::OutgoingControl;
 use pmtud::ReceiverPmtud;
 use resend_requests::ResendRequests;
-use runtime_control::ReceiverSettings;
 use states::PhaseStep;
 pub(crate) use states::ReceiverPhase;
 #[cfg(test)]
@@ -40,24 +39,20 @@ use crate::api::{Event, RecvMeta};
 use crate::buffer::Buffer;
 use crate::codec::Codec;
 use crate::control_fifo::ControlFifo;
-use crate::limits::{MAX_HAVE, MAX_HAVE_IN_ALL, MAX_HAVE_UNHEARD};
-use crate::loss_detection::{self, LossDetection, LossDetector, TimingInfo};
+use crate::loss_detection::{LossDetector, TimingInfo};
 use crate::negotiated::{Negotiated, PacketOutcome};
 use crate::stats::{Stats, SteadyState};
 use crate::time::Instant;
 use crate::timers::{ReceiverTimer, Timer, first};
 use crate::trace::{Recorder, Stage, TraceEvent};
-use crate::units::{BufferNumber, ControlSeq, PacketNumber};
-use crate::wire::packet::{End, Go, Have, Message, NullAck, Verdict};
+use crate::units::{BufferNumber, ControlSeq, PacketNumber, Rate};
+use crate::wire::packet::{End, Go, Message, NullAck, Verdict};
 
 /// The receiving machine.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     negotiated: Negotiated,
-    /// Offered buffers, not granted: more than may be outstanding, or the FIFO was full.
-    free_buffers: Vec<Buffer>,
-    /// HAVE messages that are not in the FIFO yet.
-    pending_have: VecDeque<Have>,
+    grants: Grants,
     assemblies: Assemblies,
     requests: ResendRequests,
     control: OutgoingControl,
@@ -70,11 +65,6 @@ pub(crate) struct Receiver {
     pub(crate) events: VecDeque<Event>,
     first_pass: SteadyState,
     pub(crate) stats: Stats,
-    /// Full buffers that the client has not returned: its disk.
-    held: u32,
-    /// The grants under way were granted with RESPONSE, before the round trip was known.
-    early_control: bool,
-    settings: ReceiverSettings,
     prediction: HeaderPrediction,
     pub(crate) trace: Recorder,
 }
@@ -84,8 +74,7 @@ impl Receiver {
         let pmtud = ReceiverPmtud::new(&negotiated);
         Self {
             negotiated,
-            free_buffers: Vec::new(),
-            pending_have: VecDeque::new(),
+            grants: Grants::new(&negotiated),
             assemblies: Assemblies::new(negotiated.geometry),
             requests: ResendRequests::new(
                 &negotiated,
@@ -102,9 +91,6 @@ impl Receiver {
             events: VecDeque::new(),
             first_pass: SteadyState::default(),
             stats: Stats::default(),
-            held: 0,
-            early_control: false,
-            settings: ReceiverSettings::default(),
             prediction: HeaderPrediction::default(),
             trace: Recorder::default(),
         }
@@ -114,27 +100,32 @@ impl Receiver {
     /// (`docs/protocol §4.3`): HAVE, and a GO for `buffers`. `None` if they do not fit into one
     /// packet. The receiver repeats them later under the same sequence numbers.
     pub(crate) fn early_messages(
-        negotiated: Negotiated,
+        negotiated: &Negotiated,
         have: &[u8],
         buffers: u32,
     ) -> Option<ControlFifo> {
-        let mut receiver = Self::new(negotiated, loss_detection::build(LossDetection::EarlyGaps));
-        receiver.announce_have(have, false);
-        let count = buffers.min(receiver.most_outstanding());
-        if count == 0 || !receiver.pending_have.is_empty() {
+        let pmtud = ReceiverPmtud::new(negotiated);
+        let mut control = OutgoingControl::new(negotiated);
+        let mut grants = Grants::new(negotiated);
+        grants.announce_have(have, pmtud.message_room(), false);
+        while let Some(have) = grants.next_have(control.unacked()) {
+            control.push(Message::Have(have));
+        }
+        let count = buffers.min(grants.most_outstanding(control.rtt().smallest()));
+        if count == 0 || grants.waits_for_have() {
             return None;
         }
-        let packet_bytes = receiver.pmtud.geometry().packet_bytes;
+        let packet_bytes = pmtud.geometry().packet_bytes;
         let first = BufferNumber::FIRST;
-        receiver.control.push(Message::Go(Go { first, count, packet_bytes, generation: 0 }));
-        Some(receiver.control.into_fifo())
+        control.push(Message::Go(Go { first, count, packet_bytes, generation: 0 }));
+        Some(control.into_fifo())
     }
 
     /// The messages in the FIFO left at `at` as early control, and perhaps again since (`once`):
     /// they are repeated only if they are not acknowledged soon.
     pub(crate) fn on_early_control_sent(&mut self, now: Instant, at: Instant, once: bool) {
         self.control.on_early_sent(now, at, once);
-        self.early_control = false;
+        self.grants.set_early(false);
         self.grant(now);
     }
 
@@ -143,12 +134,10 @@ impl Receiver {
     /// An empty buffer: granted if it may be, kept or handed back if not.
     pub(crate) fn offer(&mut self, now: Instant, buffer: Buffer) {
         self.forget_prediction();
-        if buffer.capacity() < self.negotiated.geometry.buffer_bytes as usize {
-            self.events.push_back(Event::Returned(buffer));
+        if let Some(small) = self.grants.offer(buffer) {
+            self.events.push_back(Event::Returned(small));
             return;
         }
-        self.free_buffers.push(buffer);
-        self.held = self.held.saturating_sub(1);
         self.note_buffer(now, BufferNumber(0), Stage::Offered);
         self.grant(now);
     }
@@ -158,28 +147,17 @@ impl Receiver {
     /// were in the early control packet.
     pub(crate) fn announce_have(&mut self, have: &[u8], early_control: bool) {
         self.forget_prediction();
-        self.early_control = early_control;
-        let begun = self.control.has_begun() || !self.pending_have.is_empty();
-        if !self.negotiated.profile.verdict || begun {
-            return;
-        }
-        let have = if have.len() > MAX_HAVE_IN_ALL { &[] } else { have };
-        let part = self.pmtud.message_room().clamp(1, MAX_HAVE);
-        let parts = have.chunks(part).map(|part| Have { bytes: part.to_vec(), last: false });
-        self.pending_have.extend(parts);
-        match self.pending_have.back_mut() {
-            Some(part) => part.last = true,
-            None => self.pending_have.push_back(Have { bytes: Vec::new(), last: true }),
-        }
+        self.grants.set_early(early_control);
+        self.grants.announce_have(have, self.pmtud.message_room(), self.control.has_begun());
         self.queue_have();
     }
 
-    fn queue_have(&mut self) {
-        while self.control.unacked() < MAX_HAVE_UNHEARD
-            && let Some(part) = self.pending_have.pop_front()
-        {
-            self.control.push(Message::Have(part));
-        }
+    /// Limits the sender to `most`, if set; nothing is granted while `paused`.
+    pub(crate) fn steer(&mut self, now: Instant, most: Option<Option<Rate>>, paused: bool) {
+        self.forget_prediction();
+        self.control.set_rate_limit(most);
+        self.grants.pause(paused);
+        self.grant(now);
     }
 
     /// The client's verdict: DONE goes into the FIFO.
@@ -214,32 +192,38 @@ impl Receiver {
     /// Hands every buffer back.
     pub(crate) fn release_all(&mut self, now: Instant) {
         self.forget_prediction();
-        self.events.extend(self.free_buffers.drain(..).map(Event::Returned));
+        self.events.extend(self.grants.take_all().map(Event::Returned));
         for (number, buffer) in self.assemblies.take_all() {
             self.note_buffer(now, number, Stage::Released);
             self.events.push_back(Event::Returned(buffer));
         }
     }
 
+    // ---- grants
+
+    fn queue_have(&mut self) {
+        while let Some(have) = self.grants.next_have(self.control.unacked()) {
+            self.control.push(Message::Have(have));
+        }
+    }
+
     fn grant(&mut self, now: Instant) {
         self.queue_have();
-        if !self.pending_have.is_empty() {
+        if self.grants.waits_for_have() {
             return;
         }
         self.renew(now);
-        if self.paused() {
-            return;
-        }
-        while let Some(buffer) = self.free_buffers.pop() {
+        while self.grants.is_ready() {
             let number = self.assemblies.next();
             if self.last.is_some_and(|last| number > last) {
-                self.events.push_back(Event::Returned(buffer));
+                self.events.extend(self.grants.take().map(Event::Returned));
                 continue;
             }
-            if self.assemblies.len() >= self.most_outstanding() || !self.control.has_room() {
-                self.free_buffers.push(buffer);
+            let most = self.grants.most_outstanding(self.control.rtt().smallest());
+            if self.assemblies.len() >= most || !self.control.has_room() {
                 return;
             }
+            let Some(buffer) = self.grants.take() else { return };
             self.assemblies.grant(buffer, self.pmtud.geometry());
             self.push_go(now, number, 0);
             self.note_buffer(now, number, Stage::Granted);
@@ -291,7 +275,7 @@ impl Receiver {
             self.note_buffer(now, number, Stage::Released);
             self.events.push_back(Event::Returned(buffer));
         }
-        self.events.extend(self.free_buffers.drain(..).map(Event::Returned));
+        self.events.extend(self.grants.take_all().map(Event::Returned));
         self.check_complete();
     }
 
@@ -492,6 +476,11 @@ impl Receiver {
         self.control.rtt().timeout()
     }
 
+    /// Bytes that arrived, and the smallest round trip.
+    pub(crate) fn moved(&self) -> (u64, Option<Duration>) {
+        (self.stats.image_bytes, self.control.rtt().smallest())
+    }
+
     /// Brings the derived counts up to date.
     pub(crate) fn fill_stats(&self, stats: &mut Stats) {
         self.control.fill_stats(stats);
@@ -499,7 +488,7 @@ impl Receiver {
         self.requests.fill_stats(stats);
         stats.agreed = self.negotiated.burst_limit();
         stats.socket_bytes = self.negotiated.socket_bytes;
-        stats.held_to_socket = self.most_outstanding() < self.negotiated.max_outstanding;
+        stats.held_to_socket = self.grants.is_held_to_socket(self.control.rtt().smallest());
         stats.datagram_bytes = self.pmtud.granted_datagram_bytes();
     }
 

@@ -9,7 +9,7 @@ impl Receiver {
     #[inline]
     pub(super) fn note_buffer(&mut self, now: Instant, number: BufferNumber, stage: Stage) {
         if self.trace.is_on() {
-            let (number, outstanding, held) = (number.0, self.assemblies.len(), self.held);
+            let (number, outstanding, held) = (number.0, self.assemblies.len(), self.grants.held());
             self.trace.note(now, || TraceEvent::Buffer { number, stage, outstanding, held });
         }
     }
@@ -20,7 +20,7 @@ impl Receiver {
             let line = ReceiverLine {
                 rtt: self.control.rtt().smoothed(),
                 outstanding: self.assemblies.len(),
-                held: self.held,
+                held: self.grants.held(),
                 received: self.stats.data_packets_received,
                 duplicate: self.stats.data_packets_duplicate,
                 lost: self.requests.lost(&self.stats),
