@@ -7,6 +7,7 @@
 mod assemblies;
 mod assembly;
 mod data_path;
+mod end_of_transfer;
 mod fec;
 mod feedback;
 mod grants;
@@ -24,16 +25,15 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use assemblies::Assemblies;
+use end_of_transfer::ReceiverEnd;
 pub use feedback::Feedback;
 use grants::Grants;
 use header_prediction::HeaderPrediction;
 use outgoing_control::OutgoingControl;
 use pmtud::ReceiverPmtud;
 use resend_requests::ResendRequests;
-use states::PhaseStep;
-pub(crate) use states::ReceiverPhase;
 #[cfg(test)]
-pub(crate) use states::ReceivingState;
+pub(crate) use states::{ReceiverPhase, ReceivingState};
 
 use crate::api::{Event, RecvMeta};
 use crate::buffer::Buffer;
@@ -46,7 +46,7 @@ use crate::time::Instant;
 use crate::timers::{ReceiverTimer, Timer, first};
 use crate::trace::{Recorder, Stage, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber, Rate};
-use crate::wire::packet::{End, Go, Message, NullAck, Verdict};
+use crate::wire::packet::{Go, Message, NullAck, Verdict};
 
 /// The receiving machine.
 #[derive(Debug)]
@@ -58,10 +58,7 @@ pub(crate) struct Receiver {
     control: OutgoingControl,
     feedback: Feedback,
     pmtud: ReceiverPmtud,
-    /// The number of the last buffer of the transfer, once known.
-    last: Option<BufferNumber>,
-    end: Option<End>,
-    phase: ReceiverPhase,
+    end: ReceiverEnd,
     pub(crate) events: VecDeque<Event>,
     first_pass: SteadyState,
     pub(crate) stats: Stats,
@@ -85,9 +82,7 @@ impl Receiver {
             control: OutgoingControl::new(&negotiated),
             feedback: Feedback::default(),
             pmtud,
-            last: None,
-            end: None,
-            phase: ReceiverPhase::Receiving,
+            end: ReceiverEnd::new(&negotiated),
             events: VecDeque::new(),
             first_pass: SteadyState::default(),
             stats: Stats::default(),
@@ -161,32 +156,26 @@ impl Receiver {
     }
 
     /// The client's verdict: DONE goes into the FIFO.
-    pub(crate) fn set_verdict(&mut self, mut verdict: Verdict) {
-        if self.negotiated.profile.verdict && self.phase.take(PhaseStep::Verdict) {
-            let room = self.pmtud.message_room();
-            verdict.reason.truncate(verdict.reason.floor_char_boundary(room));
-            self.control.push(Message::Done(verdict));
+    pub(crate) fn set_verdict(&mut self, verdict: Verdict) {
+        if let Some(done) = self.end.decide(verdict, self.pmtud.message_room()) {
+            self.control.push(done);
         }
     }
 
     /// Whether the transfer is decided and only acknowledgements are missing: the verdict was
     /// given, or, on a wire without one, everything has arrived.
     pub(crate) fn is_settled(&self) -> bool {
-        match self.phase {
-            ReceiverPhase::Receiving => false,
-            ReceiverPhase::Complete => !self.negotiated.profile.verdict,
-            ReceiverPhase::Decided | ReceiverPhase::Finished => true,
-        }
+        self.end.is_settled()
+    }
+
+    /// Whether the peer acknowledged every message.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.end.is_finished()
     }
 
     /// Whether the highest buffer with an arrival has its last packet.
     pub(crate) fn is_between_buffers(&self) -> bool {
         self.assemblies.has_ended(self.requests.highest_buffer())
-    }
-
-    /// Whether the peer acknowledged every message.
-    pub(crate) fn is_finished(&self) -> bool {
-        self.phase == ReceiverPhase::Finished
     }
 
     /// Hands every buffer back.
@@ -215,7 +204,7 @@ impl Receiver {
         self.renew(now);
         while self.grants.is_ready() {
             let number = self.assemblies.next();
-            if self.last.is_some_and(|last| number > last) {
+            if self.end.precedes(number) {
                 self.events.extend(self.grants.take().map(Event::Returned));
                 continue;
             }
@@ -266,10 +255,9 @@ impl Receiver {
 
     /// No buffer after `last` will come: buffers granted beyond it are returned.
     fn learn_last(&mut self, now: Instant, last: BufferNumber) {
-        if self.last.is_some() {
+        if !self.end.learn_last(last) {
             return;
         }
-        self.last = Some(last);
         for (number, buffer) in self.assemblies.take_after(last) {
             self.requests.on_returned(number);
             self.note_buffer(now, number, Stage::Released);
@@ -280,10 +268,8 @@ impl Receiver {
     }
 
     fn check_complete(&mut self) {
-        let Some(last) = self.last else { return };
-        let all_here = self.assemblies.next() > last && self.assemblies.is_empty();
-        if all_here && self.phase.take(PhaseStep::AllHere) {
-            self.events.push_back(Event::Complete(self.end));
+        if self.assemblies.is_empty() {
+            self.events.extend(self.end.on_all_filled(self.assemblies.next()));
         }
     }
 
@@ -302,15 +288,15 @@ impl Receiver {
         }
         let Some(end) = null_ack.end else { return PacketOutcome::Authentic };
         self.control.hasten();
-        if self.end.is_some_and(|known| known != end) {
+        if self.end.contradicts(end) {
             return PacketOutcome::Violation("two different ENDs");
         }
-        let beyond = self.assemblies.has_data_after(BufferNumber(end.buffers));
-        if beyond || self.stats.buffers_done > end.buffers {
+        let last = BufferNumber(end.buffers);
+        if self.assemblies.has_data_after(last) || self.stats.buffers_done > end.buffers {
             return PacketOutcome::Violation("an END before data that were sent");
         }
-        self.end = Some(end);
-        self.learn_last(now, BufferNumber(end.buffers));
+        self.end.on_end(end);
+        self.learn_last(now, last);
         PacketOutcome::Authentic
     }
 
@@ -350,13 +336,7 @@ impl Receiver {
         let timing = self.timing();
         self.requests.on_acknowledged(now, ack, &timing);
         self.grant(now);
-        let all_acked = match self.negotiated.profile.verdict {
-            true => acked.done,
-            false => self.control.unacked() == 0,
-        };
-        if all_acked {
-            self.phase.take(PhaseStep::AllAcked);
-        }
+        self.end.on_acknowledged(acked.done, self.control.unacked() == 0);
     }
 
     fn timing(&self) -> TimingInfo {
@@ -460,7 +440,7 @@ impl Receiver {
             }
             _ => None,
         };
-        let (limit, end_received) = (self.pmtud.control_limit(), self.end.is_some());
+        let (limit, end_received) = (self.pmtud.control_limit(), self.end.is_end_known());
         self.control.put(now, codec, out, limit, end_received, report.as_ref());
         self.note_control(now);
         true
@@ -500,7 +480,7 @@ impl Receiver {
     /// Its phase, for tables.
     #[cfg(test)]
     pub(crate) fn phase(&self) -> ReceiverPhase {
-        self.phase
+        self.end.phase()
     }
 
     /// The state of `buffer`, for tables; `None` if it was not granted.
