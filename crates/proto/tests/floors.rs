@@ -18,6 +18,23 @@ const FLOORS: [&[&str]; 11] = [
     &["connection", "endpoint"],
     &["listener"],
 ];
+/// Within `receiver`, the same.
+const RECEIVER: [&[&str]; 5] = [
+    &[
+        "states",
+        "fec",
+        "grants",
+        "resend_requests",
+        "outgoing_control",
+        "feedback",
+        "data_stats",
+        "header_prediction",
+    ],
+    &["assembly", "end_of_transfer"],
+    &["assemblies"],
+    &["pmtud"],
+    &["data_path"],
+];
 /// Within `crypto`, the same.
 const CRYPTO: [&[&str]; 4] = [
     &["cipher", "static_keys", "secret"],
@@ -143,4 +160,17 @@ fn sizes_of_headers_stay_with_the_codec() {
         }
     }
     assert!(users.is_empty(), "header sizes outside the codec: {users:?}");
+}
+
+/// The components of a receiver know nothing of the type that routes, which `mod.rs` and
+/// `data_path.rs` are.
+#[test]
+fn a_receivers_components_know_no_receiver() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/receiver");
+    let all = imports(&root, &["super::", "crate::receiver::"]);
+    assert!(all["assemblies"].contains("assembly"), "{all:?}");
+    assert_floors(&RECEIVER, &all);
+    for (file, used) in all.iter().filter(|(file, _)| *file != "data_path") {
+        assert!(!used.contains("Receiver"), "receiver/{file} uses Receiver");
+    }
 }

@@ -66,7 +66,7 @@ impl Endpoint {
     pub fn data_packets(&self) -> u64 {
         match self.connection.as_ref().map(|connection| &connection.machine) {
             Some(Machine::Sender(sender)) => sender.data_packets_sent(),
-            Some(Machine::Receiver(receiver)) => receiver.stats.data_packets_received,
+            Some(Machine::Receiver(receiver)) => receiver.data_packets(),
             None => 0,
         }
     }
@@ -75,11 +75,7 @@ impl Endpoint {
     pub fn stats(&self, now: Instant) -> Stats {
         let mut stats = match self.connection.as_ref().map(|c| &c.machine) {
             Some(Machine::Sender(sender)) => sender.stats(now),
-            Some(Machine::Receiver(receiver)) => {
-                let mut stats = receiver.stats.clone();
-                receiver.fill_stats(&mut stats);
-                stats
-            }
+            Some(Machine::Receiver(receiver)) => receiver.stats(),
             None => Stats::default(),
         };
         stats.datagrams_sent = self.counts.sent;

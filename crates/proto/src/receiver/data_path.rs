@@ -1,17 +1,21 @@
 //! The arrival of DATA and repair packets: from the datagram into its buffer.
 //!
 //! A packet is decrypted into its position (`docs/protocol §5.6`), counted, and shown to the loss
-//! detector. A full buffer leaves with an OK.
+//! detector. A full buffer leaves with an OK. The expected packet takes a short way
+//! ([`HeaderPrediction`](super::header_prediction)).
+
+use std::time::Duration;
 
 use super::Receiver;
 use super::assemblies::{OpenedData, TakenRepair};
+use super::header_prediction::following;
 use crate::api::{Event, RecvMeta};
 use crate::codec::Codec;
 use crate::loss_detection::Arrival;
 use crate::negotiated::PacketOutcome;
 use crate::time::Instant;
 use crate::trace::{Stage, TraceEvent};
-use crate::units::BufferNumber;
+use crate::units::{BufferNumber, PacketNumber};
 use crate::wire::packet::{DataHeader, RepairHeader};
 
 impl Receiver {
@@ -40,7 +44,7 @@ impl Receiver {
                 self.predict(now, header, len, codec);
             }
             OpenedData::Duplicate => {
-                self.stats.data_packets_duplicate += 1;
+                self.data.on_duplicate();
                 self.assemblies.on_duplicate(header.buffer);
                 self.requests.on_duplicate(now);
             }
@@ -62,7 +66,7 @@ impl Receiver {
             return PacketOutcome::Dropped;
         }
         self.on_authentic(now, header.number, raw.len(), raw.len(), meta);
-        self.stats.repair_packets_received += 1;
+        self.data.on_repair();
         match self.assemblies.take_repair(header) {
             TakenRepair::Unused => return PacketOutcome::Authentic,
             TakenRepair::Misplaced(fault) => return PacketOutcome::Violation(fault),
@@ -72,10 +76,45 @@ impl Receiver {
             TakenRepair::Stored { begins: false } => {}
         }
         if self.restore(now, header.buffer) {
-            self.stats.first_data_at.get_or_insert(now);
             self.on_full(now, header.buffer);
         }
         PacketOutcome::Authentic
+    }
+
+    /// An authentic packet of the sender, of this many bytes without and with padding.
+    pub(crate) fn on_authentic(
+        &mut self,
+        now: Instant,
+        number: PacketNumber,
+        bytes: usize,
+        whole: usize,
+        meta: RecvMeta,
+    ) {
+        self.forget_prediction();
+        self.control.on_packet(meta.host_stall());
+        if self.negotiated.profile.reports {
+            self.count(now, number, bytes, whole, meta);
+        }
+    }
+
+    /// Counts it for REPORT.
+    fn count(
+        &mut self,
+        now: Instant,
+        number: PacketNumber,
+        bytes: usize,
+        whole: usize,
+        meta: RecvMeta,
+    ) {
+        let arrived_at = match meta.age {
+            Duration::ZERO => now,
+            age => {
+                let control = &self.control;
+                let (interval, spacing) = (control.report_interval(), control.reverse_spacing());
+                self.feedback.arrival_time(now, age, interval, spacing)
+            }
+        };
+        self.feedback.on_packet(arrived_at, number, bytes, whole, meta.ecn);
     }
 
     fn on_new(&mut self, now: Instant, header: &DataHeader, len: usize) {
@@ -84,9 +123,6 @@ impl Receiver {
         if taken.begins {
             self.note_buffer(now, number, Stage::Begun);
         }
-        self.stats.data_packets_received += 1;
-        self.stats.first_data_at.get_or_insert(now);
-        self.stats.image_bytes += len as u64;
         let arrival = Arrival {
             number: header.number,
             buffer: number,
@@ -95,10 +131,8 @@ impl Receiver {
             ack: header.ack,
         };
         let timing = self.timing();
-        if self.requests.on_arrival(now, &arrival, &timing) {
-            self.first_pass.advance(now, timing.burst.interval, &mut self.stats);
-        }
-        self.first_pass.moved(len);
+        let is_first_pass = self.requests.on_arrival(now, &arrival, &timing);
+        self.data.on_new(now, len, is_first_pass.then_some(timing.burst.interval));
         if header.last_buffer {
             self.learn_last(now, number);
         }
@@ -113,9 +147,7 @@ impl Receiver {
     fn restore(&mut self, now: Instant, number: BufferNumber) -> bool {
         let Some((packets, bytes)) = self.assemblies.restore(number) else { return false };
         let packets = u64::from(packets);
-        self.stats.packets_repaired += packets;
-        self.stats.image_bytes += bytes as u64;
-        self.first_pass.moved(bytes);
+        self.data.on_restored(packets, bytes);
         self.requests.on_restored();
         self.trace.note(now, || TraceEvent::Repair { number: number.0, packets });
         true
@@ -124,12 +156,59 @@ impl Receiver {
     fn on_full(&mut self, now: Instant, number: BufferNumber) {
         let Some((buffer, packets)) = self.assemblies.take_full(number) else { return };
         self.requests.on_complete(number, packets);
-        self.stats.buffers_done += 1;
+        self.data.on_complete(now);
         self.control.push_ok(number);
         self.grants.on_filled();
         self.note_buffer(now, number, Stage::Filled);
         self.events.push_back(Event::Filled(number, buffer));
         self.grant(now);
         self.check_complete();
+    }
+
+    // ---- header prediction
+
+    /// Another event: drops the prediction.
+    pub(crate) fn forget_prediction(&mut self) {
+        self.prediction.forget();
+    }
+
+    /// A new packet of `len` data bytes arrived at `now`: predicts the next one, if possible.
+    fn predict(&mut self, now: Instant, header: &DataHeader, len: usize, codec: &Codec) {
+        let Some(next) = following(header) else { return };
+        let interval = self.requests.announced_burst().interval;
+        let is_predictable = self.assemblies.expects(&next, len)
+            && self.requests.expects(next.buffer, next.index.0)
+            && !self.data.begins_burst(now, interval)
+            && !self.trace.is_on();
+        if is_predictable {
+            self.prediction.expect(now, next, len + codec.data_overhead());
+        }
+    }
+
+    /// Handles the predicted packet, predicts the next one, and returns its number. `None` for any
+    /// other, or if it is not authentic: nothing has changed.
+    pub(crate) fn take_predicted(
+        &mut self,
+        now: Instant,
+        raw: &[u8],
+        meta: RecvMeta,
+        codec: &mut Codec,
+    ) -> Option<PacketNumber> {
+        let header = self.prediction.find(now, raw, codec)?;
+        let len = raw.len() - codec.data_overhead();
+        if !self.assemblies.take_expected(&header, len, raw, codec) {
+            return None;
+        }
+        self.count(now, header.number, raw.len(), raw.len(), meta);
+        self.data.on_expected(len);
+        self.requests.on_expected(now, header.buffer, header.index.0);
+        self.prediction.advance();
+        Some(header.number)
+    }
+
+    /// Whether this packet is the predicted one.
+    #[cfg(test)]
+    pub(crate) fn is_predicted(&self, now: Instant, raw: &[u8], codec: &Codec) -> bool {
+        self.prediction.find(now, raw, codec).is_some()
     }
 }

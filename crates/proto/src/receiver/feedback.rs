@@ -7,8 +7,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::Receiver;
-use crate::api::{Ecn, RecvMeta};
+use crate::api::Ecn;
 use crate::time::{Instant, micros_u32};
 use crate::units::PacketNumber;
 use crate::wire::packet::Report;
@@ -258,28 +257,6 @@ impl Feedback {
         // A later arrival is noticed only while its report is kept.
         let forgotten = now.before(rtt * MAX_LATE_QUARTERS / 4);
         while self.snapshots.pop_front_if(|past| past.at < forgotten).is_some() {}
-    }
-}
-
-impl Receiver {
-    /// Counts an authentic packet for REPORT; its bytes without and with padding.
-    pub(super) fn count(
-        &mut self,
-        now: Instant,
-        number: PacketNumber,
-        bytes: usize,
-        whole: usize,
-        meta: RecvMeta,
-    ) {
-        let arrived_at = match meta.age {
-            Duration::ZERO => now,
-            age => {
-                let control = &self.control;
-                let (interval, spacing) = (control.report_interval(), control.reverse_spacing());
-                self.feedback.arrival_time(now, age, interval, spacing)
-            }
-        };
-        self.feedback.on_packet(arrived_at, number, bytes, whole, meta.ecn);
     }
 }
 

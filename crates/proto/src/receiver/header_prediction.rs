@@ -6,11 +6,12 @@
 //! the prediction, so that its assumptions still hold when the packet arrives. A packet that
 //! differs in one bit of its header takes the slow path. Both paths leave the same state, which
 //! `fast_and_slow_path_leave_the_same_state` tests.
+//!
+//! In go a header that may be expected, and datagrams. Out comes the header of the datagram that
+//! has it.
 
 use std::fmt;
 
-use super::Receiver;
-use crate::api::RecvMeta;
 use crate::codec::Codec;
 use crate::time::Instant;
 use crate::units::{PacketIndex, PacketNumber};
@@ -19,7 +20,7 @@ use crate::wire::packet::DataHeader;
 /// The expected header of the next packet, if it arrives at the same moment and nothing else
 /// happens.
 #[derive(Clone, Copy)]
-pub(super) struct PredictedHeader {
+struct PredictedHeader {
     now: Instant,
     header: DataHeader,
     /// Bytes of the whole datagram.
@@ -36,80 +37,60 @@ impl fmt::Debug for HeaderPrediction {
     }
 }
 
-impl Receiver {
+/// The header of the packet after that of `header` in the same buffer.
+pub(super) fn following(header: &DataHeader) -> Option<DataHeader> {
+    let index = PacketIndex(header.index.0.checked_add(1)?);
+    let number = PacketNumber(header.number.0.checked_add(1)?);
+    Some(DataHeader { number, index, last_of_buffer: false, ..*header })
+}
+
+impl HeaderPrediction {
+    /// Expects a datagram of `len` bytes with `header` at `now`.
+    pub(super) fn expect(&mut self, now: Instant, header: DataHeader, len: usize) {
+        self.0 = Some(PredictedHeader { now, header, len });
+    }
+
     /// Another event: drops the prediction.
-    pub(crate) fn forget_prediction(&mut self) {
-        self.prediction.0 = None;
+    pub(super) fn forget(&mut self) {
+        self.0 = None;
     }
 
-    /// A new packet of `len` data bytes arrived at `now`: predicts the next one, if possible.
-    pub(super) fn predict(&mut self, now: Instant, header: &DataHeader, len: usize, codec: &Codec) {
-        self.prediction.0 = self.next(now, header, len, codec);
+    /// The header of `raw`, if that is the expected datagram.
+    pub(super) fn find(&self, now: Instant, raw: &[u8], codec: &Codec) -> Option<DataHeader> {
+        let next = self.0.as_ref()?;
+        let is_next = next.now == now && next.len == raw.len() && codec.is_under(raw, &next.header);
+        is_next.then_some(next.header)
     }
 
-    fn next(
-        &self,
-        now: Instant,
-        header: &DataHeader,
-        len: usize,
-        codec: &Codec,
-    ) -> Option<PredictedHeader> {
-        let index = PacketIndex(header.index.0.checked_add(1)?);
-        let number = PacketNumber(header.number.0.checked_add(1)?);
-        let header = DataHeader { number, index, last_of_buffer: false, ..*header };
-        let first_pass = self.requests.expects(header.buffer, index.0)
-            && !self.first_pass.begins(now, self.requests.announced_burst().interval)
-            && self.assemblies.expects(&header, len);
-        if !first_pass || self.trace.is_on() {
-            return None;
+    /// The expected packet has arrived: expects the one after it.
+    pub(super) fn advance(&mut self) {
+        let Some(PredictedHeader { header, .. }) = &mut self.0 else { return };
+        match following(header) {
+            Some(next) => *header = next,
+            None => self.forget(),
         }
-        Some(PredictedHeader { now, header, len: len + codec.data_overhead() })
-    }
-
-    /// Handles the predicted packet, predicts the next one, and returns its number. `None` for any
-    /// other, or if it is not authentic: nothing has changed.
-    pub(crate) fn take_predicted(
-        &mut self,
-        now: Instant,
-        raw: &[u8],
-        meta: RecvMeta,
-        codec: &mut Codec,
-    ) -> Option<PacketNumber> {
-        let next = self.prediction.0.as_ref().filter(|next| next.is(now, raw, codec))?;
-        let header = next.header;
-        let DataHeader { number, buffer, index, .. } = header;
-        let len = raw.len() - codec.data_overhead();
-        if !self.assemblies.take_expected(&header, len, raw, codec) {
-            return None;
-        }
-        self.count(now, number, raw.len(), raw.len(), meta);
-        self.stats.data_packets_received += 1;
-        self.stats.image_bytes += len as u64;
-        self.first_pass.moved(len);
-        self.requests.on_expected(now, buffer, index.0);
-        self.advance();
-        Some(number)
-    }
-
-    /// Predicts the packet after it.
-    fn advance(&mut self) {
-        let Some(PredictedHeader { header, .. }) = &mut self.prediction.0 else { return };
-        match header.number.0.checked_add(1) {
-            Some(number) => header.number = PacketNumber(number),
-            None => return self.forget_prediction(),
-        }
-        header.index.0 += 1;
-    }
-
-    /// Whether this packet is the predicted one.
-    #[cfg(test)]
-    pub(crate) fn is_predicted(&self, now: Instant, raw: &[u8], codec: &Codec) -> bool {
-        self.prediction.0.as_ref().is_some_and(|next| next.is(now, raw, codec))
     }
 }
 
-impl PredictedHeader {
-    fn is(&self, now: Instant, raw: &[u8], codec: &Codec) -> bool {
-        self.now == now && self.len == raw.len() && codec.is_under(raw, &self.header)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{BufferNumber, ControlSeq};
+
+    #[test]
+    fn the_last_number_is_followed_by_none() {
+        let header = DataHeader {
+            number: PacketNumber(5),
+            buffer: BufferNumber(1),
+            index: PacketIndex(u32::MAX - 1),
+            generation: 0,
+            law: 0,
+            last_of_buffer: false,
+            last_buffer: false,
+            ack: ControlSeq(0),
+        };
+        let next = following(&header).expect("there is one");
+        assert_eq!((next.number, next.index), (PacketNumber(6), PacketIndex(u32::MAX)));
+        assert!(following(&next).is_none());
     }
 }

@@ -1,5 +1,9 @@
 //! The data receiver: owns the timers, grants buffers and requests missing packets.
 //!
+//! [`Receiver`] only routes: it passes each input to the components concerned, and their decisions
+//! to the others. `impl Receiver` is in two files: the arrival of data is in `data_path.rs`, and
+//! everything else here.
+//!
 //! Buffer states of RFC 998 §5.2.2: a granted buffer is in ACK-WAIT while a control message for it
 //! is unacknowledged, ACKED until its first packet, RECEIVING until its last, then RECEIVED, when
 //! it leaves as [`Event::Filled`]. The state machine is drawn in `docs/protocol §10.2`.
@@ -7,6 +11,7 @@
 mod assemblies;
 mod assembly;
 mod data_path;
+mod data_stats;
 mod end_of_transfer;
 mod fec;
 mod feedback;
@@ -14,17 +19,16 @@ mod grants;
 mod header_prediction;
 mod outgoing_control;
 mod pmtud;
-mod progress_evidence;
 mod resend_requests;
 mod states;
 #[cfg(test)]
 mod tests;
-mod tracing;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use assemblies::Assemblies;
+use data_stats::DataStats;
 use end_of_transfer::ReceiverEnd;
 pub use feedback::Feedback;
 use grants::Grants;
@@ -35,17 +39,17 @@ use resend_requests::ResendRequests;
 #[cfg(test)]
 pub(crate) use states::{ReceiverPhase, ReceivingState};
 
-use crate::api::{Event, RecvMeta};
+use crate::api::Event;
 use crate::buffer::Buffer;
 use crate::codec::Codec;
 use crate::control_fifo::ControlFifo;
 use crate::loss_detection::{LossDetector, TimingInfo};
-use crate::negotiated::{Negotiated, PacketOutcome};
-use crate::stats::{Stats, SteadyState};
+use crate::negotiated::{Negotiated, PacketOutcome, ProgressCounter, ProgressTimescale};
+use crate::stats::Stats;
 use crate::time::Instant;
 use crate::timers::{ReceiverTimer, Timer, first};
-use crate::trace::{Recorder, Stage, TraceEvent};
-use crate::units::{BufferNumber, ControlSeq, PacketNumber, Rate};
+use crate::trace::{ReceiverLine, Recorder, Stage, TraceEvent};
+use crate::units::{BufferNumber, ControlSeq, Rate};
 use crate::wire::packet::{Go, Message, NullAck, Verdict};
 
 /// The receiving machine.
@@ -59,10 +63,9 @@ pub(crate) struct Receiver {
     feedback: Feedback,
     pmtud: ReceiverPmtud,
     end: ReceiverEnd,
-    pub(crate) events: VecDeque<Event>,
-    first_pass: SteadyState,
-    pub(crate) stats: Stats,
+    data: DataStats,
     prediction: HeaderPrediction,
+    pub(crate) events: VecDeque<Event>,
     pub(crate) trace: Recorder,
 }
 
@@ -70,7 +73,6 @@ impl Receiver {
     pub(crate) fn new(negotiated: Negotiated, detector: Box<dyn LossDetector>) -> Self {
         let pmtud = ReceiverPmtud::new(&negotiated);
         Self {
-            negotiated,
             grants: Grants::new(&negotiated),
             assemblies: Assemblies::new(negotiated.geometry),
             requests: ResendRequests::new(
@@ -83,11 +85,11 @@ impl Receiver {
             feedback: Feedback::default(),
             pmtud,
             end: ReceiverEnd::new(&negotiated),
-            events: VecDeque::new(),
-            first_pass: SteadyState::default(),
-            stats: Stats::default(),
+            data: DataStats::default(),
             prediction: HeaderPrediction::default(),
+            events: VecDeque::new(),
             trace: Recorder::default(),
+            negotiated,
         }
     }
 
@@ -162,22 +164,6 @@ impl Receiver {
         }
     }
 
-    /// Whether the transfer is decided and only acknowledgements are missing: the verdict was
-    /// given, or, on a wire without one, everything has arrived.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.end.is_settled()
-    }
-
-    /// Whether the peer acknowledged every message.
-    pub(crate) fn is_finished(&self) -> bool {
-        self.end.is_finished()
-    }
-
-    /// Whether the highest buffer with an arrival has its last packet.
-    pub(crate) fn is_between_buffers(&self) -> bool {
-        self.assemblies.has_ended(self.requests.highest_buffer())
-    }
-
     /// Hands every buffer back.
     pub(crate) fn release_all(&mut self, now: Instant) {
         self.forget_prediction();
@@ -233,7 +219,7 @@ impl Receiver {
             let Some((void, generation)) = self.assemblies.renew(number, geometry) else {
                 continue;
             };
-            self.stats.image_bytes = self.stats.image_bytes.saturating_sub(void);
+            self.data.on_renewed(void);
             self.requests.on_renewed(number);
             let seq = self.push_go(now, number, generation);
             self.pmtud.on_renewed(seq);
@@ -252,6 +238,33 @@ impl Receiver {
     }
 
     // ---- from the network
+
+    /// A NULL-ACK.
+    pub(crate) fn handle_null_ack(&mut self, now: Instant, null_ack: &NullAck) -> PacketOutcome {
+        self.requests.on_announced(null_ack);
+        self.data.on_limit(null_ack.limit);
+        self.on_ack(now, null_ack.ack);
+        if self.pmtud.on_announced(null_ack, &self.assemblies) {
+            self.grant(now);
+        }
+        self.control.on_reverse_queue(null_ack.back_millis);
+        let through = null_ack.sent_through.filter(|_| self.pmtud.knows_renewals(null_ack.ack));
+        if let Some(through) = through {
+            self.requests.on_drained(now, null_ack.ack, through);
+        }
+        let Some(end) = null_ack.end else { return PacketOutcome::Authentic };
+        self.control.hasten();
+        if self.end.contradicts(end) {
+            return PacketOutcome::Violation("two different ENDs");
+        }
+        let last = BufferNumber(end.buffers);
+        if self.assemblies.has_data_after(last) || self.data.counts().buffers_done > end.buffers {
+            return PacketOutcome::Violation("an END before data that were sent");
+        }
+        self.end.on_end(end);
+        self.learn_last(now, last);
+        PacketOutcome::Authentic
+    }
 
     /// No buffer after `last` will come: buffers granted beyond it are returned.
     fn learn_last(&mut self, now: Instant, last: BufferNumber) {
@@ -273,49 +286,6 @@ impl Receiver {
         }
     }
 
-    /// A NULL-ACK.
-    pub(crate) fn handle_null_ack(&mut self, now: Instant, null_ack: &NullAck) -> PacketOutcome {
-        self.requests.on_announced(null_ack);
-        self.stats.limit = null_ack.limit;
-        self.on_ack(now, null_ack.ack);
-        if self.pmtud.on_announced(null_ack, &self.assemblies) {
-            self.grant(now);
-        }
-        self.control.on_reverse_queue(null_ack.back_millis);
-        let through = null_ack.sent_through.filter(|_| self.pmtud.knows_renewals(null_ack.ack));
-        if let Some(through) = through {
-            self.requests.on_drained(now, null_ack.ack, through);
-        }
-        let Some(end) = null_ack.end else { return PacketOutcome::Authentic };
-        self.control.hasten();
-        if self.end.contradicts(end) {
-            return PacketOutcome::Violation("two different ENDs");
-        }
-        let last = BufferNumber(end.buffers);
-        if self.assemblies.has_data_after(last) || self.stats.buffers_done > end.buffers {
-            return PacketOutcome::Violation("an END before data that were sent");
-        }
-        self.end.on_end(end);
-        self.learn_last(now, last);
-        PacketOutcome::Authentic
-    }
-
-    /// Counts an authentic packet of the sender for REPORT; its bytes without and with padding.
-    pub(crate) fn on_authentic(
-        &mut self,
-        now: Instant,
-        number: PacketNumber,
-        bytes: usize,
-        whole: usize,
-        meta: RecvMeta,
-    ) {
-        self.forget_prediction();
-        self.control.on_packet(meta.host_stall());
-        if self.negotiated.profile.reports {
-            self.count(now, number, bytes, whole, meta);
-        }
-    }
-
     fn on_ack(&mut self, now: Instant, ack: ControlSeq) {
         let trace = self.trace.is_on();
         let mut accepted = Vec::new();
@@ -331,7 +301,9 @@ impl Receiver {
                 self.note_buffer(now, number, Stage::Accepted);
             }
         }
-        let much_is_repeated = self.is_fixed() || self.requests.loses_much(&self.stats);
+        // A fixed-rate sender is one on a wire without REPORTs.
+        let is_fixed = !self.negotiated.profile.reports && self.requests.keeps_to_rate();
+        let much_is_repeated = is_fixed || self.requests.loses_much(self.data.counts());
         self.control.on_round_trip(now, acked.rtt, much_is_repeated);
         let timing = self.timing();
         self.requests.on_acknowledged(now, ack, &timing);
@@ -359,27 +331,7 @@ impl Receiver {
         self.control.renew_allowance();
     }
 
-    /// Whether a sent message is unacknowledged.
-    pub(crate) fn waits_for_ack(&self) -> bool {
-        self.control.unacked() > 0
-    }
-
     // ---- time and output
-
-    /// Puts the loss detector's requests into the FIFO.
-    fn request_missing(&mut self, now: Instant) {
-        let timing = self.timing();
-        for resend in self.requests.expire(now, &self.assemblies, &timing) {
-            let number = resend.buffer;
-            let seq = self.control.push(Message::Resend(resend.clone()));
-            let outstanding = self.assemblies.on_requested(number, seq);
-            let packets = self.requests.on_requested(now, &resend, seq, outstanding);
-            self.trace.note(now, || TraceEvent::Resend { number: number.0, packets });
-        }
-        if self.requests.take_timeout() {
-            self.trace.note(now, || TraceEvent::Timer { timer: ReceiverTimer::Data.into() });
-        }
-    }
 
     /// Handles the timers that have expired.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -423,6 +375,21 @@ impl Receiver {
         self.feedback.due(self.control.report_interval(), self.control.reverse_spacing())
     }
 
+    /// Puts the loss detector's requests into the FIFO.
+    fn request_missing(&mut self, now: Instant) {
+        let timing = self.timing();
+        for resend in self.requests.expire(now, &self.assemblies, &timing) {
+            let number = resend.buffer;
+            let seq = self.control.push(Message::Resend(resend.clone()));
+            let outstanding = self.assemblies.on_requested(number, seq);
+            let packets = self.requests.on_requested(now, &resend, seq, outstanding);
+            self.trace.note(now, || TraceEvent::Resend { number: number.0, packets });
+        }
+        if self.requests.take_timeout() {
+            self.trace.note(now, || TraceEvent::Timer { timer: ReceiverTimer::Data.into() });
+        }
+    }
+
     /// Appends the control packet that is due, if one is.
     pub(crate) fn poll_transmit(
         &mut self,
@@ -446,6 +413,29 @@ impl Receiver {
         true
     }
 
+    // ---- what is known
+
+    /// Whether the transfer is decided and only acknowledgements are missing: the verdict was
+    /// given, or, on a wire without one, everything has arrived.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.end.is_settled()
+    }
+
+    /// Whether the peer acknowledged every message.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.end.is_finished()
+    }
+
+    /// Whether the highest buffer with an arrival has its last packet.
+    pub(crate) fn is_between_buffers(&self) -> bool {
+        self.assemblies.has_ended(self.requests.highest_buffer())
+    }
+
+    /// Whether a sent message is unacknowledged.
+    pub(crate) fn waits_for_ack(&self) -> bool {
+        self.control.unacked() > 0
+    }
+
     /// The highest control message the sender acknowledged.
     pub(crate) fn acknowledged(&self) -> ControlSeq {
         self.control.acknowledged()
@@ -456,35 +446,78 @@ impl Receiver {
         self.control.rtt().timeout()
     }
 
-    /// Bytes that arrived, and the smallest round trip.
-    pub(crate) fn moved(&self) -> (u64, Option<Duration>) {
-        (self.stats.image_bytes, self.control.rtt().smallest())
+    /// The progress that the watchdog expects, if any (`docs/protocol §7.6`): of buffers with an
+    /// arrival, once more of them was requested, since the sender has them; and of unacknowledged
+    /// messages. A sender without any data so far may be waiting for its client.
+    pub(crate) fn underway(&self) -> [Option<ProgressCounter>; 2] {
+        let signs = self.data_packets();
+        let requested = self.requests.unanswered().filter(|_| self.assemblies.is_any_supplied());
+        let missing = requested.map(|tries| ProgressCounter { signs, tries });
+        [missing, self.control.progress(signs)]
     }
 
-    /// Brings the derived counts up to date.
-    pub(crate) fn fill_stats(&self, stats: &mut Stats) {
-        self.control.fill_stats(stats);
+    /// The time scale of progress.
+    pub(crate) fn pace_of_progress(&self) -> ProgressTimescale {
+        self.control.pace_of_progress(self.requests.announced_burst().interval)
+    }
+
+    /// Packets of data that arrived and were new.
+    pub(crate) fn data_packets(&self) -> u64 {
+        self.data.counts().data_packets_received
+    }
+
+    /// Bytes that arrived, and the smallest round trip.
+    pub(crate) fn moved(&self) -> (u64, Option<Duration>) {
+        (self.data.counts().image_bytes, self.control.rtt().smallest())
+    }
+
+    /// Counts and measurements so far.
+    pub(crate) fn stats(&self) -> Stats {
+        let mut stats = self.data.counts().clone();
+        self.control.fill_stats(&mut stats);
+        self.requests.fill_stats(&mut stats);
         stats.outstanding = self.assemblies.len();
-        self.requests.fill_stats(stats);
         stats.agreed = self.negotiated.burst_limit();
         stats.socket_bytes = self.negotiated.socket_bytes;
         stats.held_to_socket = self.grants.is_held_to_socket(self.control.rtt().smallest());
         stats.datagram_bytes = self.pmtud.granted_datagram_bytes();
+        stats
     }
 
-    /// Whether the sender keeps to the negotiated burst values, on a wire without REPORTs.
-    fn is_fixed(&self) -> bool {
-        !self.negotiated.profile.reports && self.requests.keeps_to_rate()
+    // ---- trace
+
+    #[inline]
+    fn note_buffer(&mut self, now: Instant, number: BufferNumber, stage: Stage) {
+        let (outstanding, held) = (self.assemblies.len(), self.grants.held());
+        self.trace.note(now, || TraceEvent::Buffer { number: number.0, stage, outstanding, held });
     }
 
+    #[inline]
+    fn note_control(&mut self, now: Instant) {
+        let counts = self.data.counts();
+        self.trace.note(now, || {
+            TraceEvent::Receiver(ReceiverLine {
+                rtt: self.control.rtt().smoothed(),
+                outstanding: self.assemblies.len(),
+                held: self.grants.held(),
+                received: counts.data_packets_received,
+                duplicate: counts.data_packets_duplicate,
+                lost: self.requests.lost(counts),
+                delivered: counts.image_bytes,
+                unacknowledged: self.control.unacked() as u32,
+            })
+        });
+    }
+}
+
+#[cfg(test)]
+impl Receiver {
     /// Its phase, for tables.
-    #[cfg(test)]
     pub(crate) fn phase(&self) -> ReceiverPhase {
         self.end.phase()
     }
 
     /// The state of `buffer`, for tables; `None` if it was not granted.
-    #[cfg(test)]
     pub(crate) fn buffer_state(&self, buffer: BufferNumber) -> Option<ReceivingState> {
         self.assemblies.state(buffer)
     }

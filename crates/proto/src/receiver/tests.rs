@@ -191,8 +191,8 @@ fn any_losses_are_restored_in_any_order_of_arrival() {
                 data(&mut bench);
             }
             assert_eq!(bench.filled(), Some(image()), "{last} {repairs_first}");
-            assert_eq!(bench.receiver.stats.packets_repaired, u64::from(holes));
-            assert_eq!(bench.receiver.stats.image_bytes, image().len() as u64);
+            assert_eq!(bench.receiver.stats().packets_repaired, u64::from(holes));
+            assert_eq!(bench.receiver.stats().image_bytes, image().len() as u64);
             assert_eq!((bench.held(), bench.honest(40)), (0, PacketOutcome::Authentic), "too late");
             assert_eq!(bench.filled(), None, "once");
         }
@@ -247,7 +247,7 @@ fn a_forged_repair_packet_changes_nothing() {
         forged[byte] ^= 1;
         assert_eq!(bench.take(forged), PacketOutcome::Dropped);
     }
-    assert_eq!((bench.held(), bench.receiver.stats.repair_packets_received), (0, 0));
+    assert_eq!((bench.held(), bench.receiver.stats().repair_packets_received), (0, 0));
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn data_of_an_old_generation_for_ever_are_a_stall() {
         ack = bench.turn(now);
         seen.extend(bench.receiver.underway()[0]);
     }
-    assert_eq!(bench.receiver.stats.data_packets_duplicate, 99, "all of it is void");
+    assert_eq!(bench.receiver.stats().data_packets_duplicate, 99, "all of it is void");
     let (Some(first), Some(last)) = (seen.first(), seen.last()) else {
         panic!("nothing is watched")
     };
