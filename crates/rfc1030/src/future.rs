@@ -15,7 +15,7 @@ use netblt_proto::time::Instant;
 use netblt_sim::host::{HostOptions, Transfer};
 use netblt_sim::parallel;
 
-use crate::lab::{Lab, Medium as _};
+use crate::lab::{Lab, SharedMedium as _};
 use crate::machines::{ETHERNET_PC_AT, SUN_3};
 use crate::rows::{Network, Row};
 use crate::run::pair_of;
@@ -200,14 +200,14 @@ pub fn run(experiment: Experiment, seed: u64) -> Trial {
         }
     }
     let runs = lab.run();
-    let crashed = lab.medium.crashed();
+    let crashed = lab.medium().crashed();
     let failure = runs.iter().any(|run| !run.success) && crashed.is_none();
     let failure = failure.then(|| "a transfer did not succeed".to_owned());
     Trial {
         bits_per_second: runs.iter().map(|run| run.bits_per_second).collect(),
-        most_waiting: lab.medium.most_waiting(),
-        stations_down: lab.medium.down(),
-        lost: lab.medium.lost_data() + runs.iter().map(|run| run.deafened).sum::<u64>(),
+        most_waiting: lab.medium().most_waiting(),
+        stations_down: lab.medium().down(),
+        lost: lab.medium().lost_data() + runs.iter().map(|run| run.deafened).sum::<u64>(),
         resent: runs.iter().map(|run| run.sent.data_packets_resent).sum(),
         crashed,
         problem: runs.iter().find_map(|run| run.finding.clone()).or(failure),

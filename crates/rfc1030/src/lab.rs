@@ -1,5 +1,5 @@
-//! Event loop over pairs of stations and the medium between them, in virtual time as in
-//! [`netblt_sim::world`], with any number of connections on one network.
+//! Pairs of stations and the medium between them: the nodes of a [`Simulator`], with any number of
+//! connections on one network.
 
 use std::time::Duration;
 
@@ -9,11 +9,14 @@ use netblt_proto::time::Instant;
 use netblt_sim::check::Oracle;
 use netblt_sim::host::Transfer;
 use netblt_sim::side::{Pair, Side};
+use netblt_sim::simulator::{Bounds, Medium, Nodes, Simulator};
 
 use crate::station::{Departure, Station, StationOptions};
 
 /// Limit on the steps of one world.
 const MAX_STEPS: u64 = 100_000_000;
+/// The number of the one medium.
+const MEDIUM: usize = 0;
 
 /// One end of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,14 +25,10 @@ pub(crate) struct Port {
     pub(crate) side: Side,
 }
 
-/// The network between the hosts.
-pub(crate) trait Medium {
+/// The one medium between all hosts.
+pub(crate) trait SharedMedium: Medium<Arrival = (Port, Vec<u8>)> {
     /// Sends a packet from a host.
     fn push(&mut self, now: Instant, from: Port, bytes: Vec<u8>);
-    /// When a packet may arrive next.
-    fn next(&self) -> Option<Instant>;
-    /// Takes the next packet that has arrived, with its destination.
-    fn pop(&mut self, now: Instant) -> Option<(Port, Vec<u8>)>;
     /// DATA packets lost.
     fn lost_data(&self) -> u64;
     /// When the network broke down, if it did.
@@ -62,26 +61,37 @@ pub(crate) struct Run {
     pub(crate) controls: Vec<Instant>,
 }
 
-/// Stations and the medium between them.
-pub(crate) struct Lab<M> {
-    now: Instant,
-    stations: Vec<[Station; 2]>,
-    oracles: Vec<Oracle>,
-    pub(crate) medium: M,
-    deadline: Instant,
-    starts: Vec<Instant>,
+/// A connection starts.
+#[derive(Debug)]
+struct Start {
+    pair: usize,
 }
 
-impl<M: Medium> Lab<M> {
+/// Stations and the medium between them.
+pub(crate) struct Lab<M> {
+    net: Simulator<M, Start>,
+    pairs: Pairs,
+}
+
+/// The stations of all connections.
+#[derive(Default)]
+struct Pairs {
+    stations: Vec<[Station; 2]>,
+    oracles: Vec<Oracle>,
+    started: Vec<bool>,
+    /// The packets that leave a station.
+    out: Vec<Vec<u8>>,
+}
+
+impl<M: SharedMedium> Lab<M> {
     pub(crate) fn new(medium: M, deadline: Duration) -> Self {
-        Self {
-            now: Instant::EPOCH,
-            stations: Vec::new(),
-            oracles: Vec::new(),
-            medium,
-            deadline: Instant::EPOCH + deadline,
-            starts: Vec::new(),
-        }
+        let bounds = Bounds { deadline, steps: MAX_STEPS };
+        Self { net: Simulator::new([medium], bounds), pairs: Pairs::default() }
+    }
+
+    /// The medium, for what became of it.
+    pub(crate) fn medium(&self) -> &M {
+        &self.net.media()[MEDIUM]
     }
 
     /// Adds a connection that starts after `starts`: its sender, which opens, and its receiver.
@@ -94,58 +104,71 @@ impl<M: Medium> Lab<M> {
         record: bool,
     ) {
         let configs: Pair<&Config> = Pair([&sender.host.config, &receiver.host.config]);
-        self.oracles.push(Oracle::new(configs));
+        self.pairs.oracles.push(Oracle::new(configs));
         let mut sender = Station::new(Side::Active, sender, transfer);
         sender.steady.departures = record.then(Vec::new);
         let mut receiver = Station::new(Side::Passive, receiver, transfer);
         receiver.steady.controls = record.then(Vec::new);
-        self.stations.push([sender, receiver]);
-        self.starts.push(Instant::EPOCH + starts);
+        let pair = self.pairs.stations.len();
+        self.pairs.stations.push([sender, receiver]);
+        self.pairs.started.push(false);
+        self.net.schedule(Instant::EPOCH + starts, Start { pair });
     }
 
     /// Runs until every connection is over, the deadline, or a crash of the medium.
     pub(crate) fn run(&mut self) -> Vec<Run> {
-        let mut out = Vec::new();
-        let mut started = vec![false; self.stations.len()];
-        for _ in 0..MAX_STEPS {
-            for (pair, begun) in started.iter_mut().enumerate() {
-                if !*begun && self.starts[pair] <= self.now {
-                    *begun = true;
-                    for station in self.stations[pair].iter_mut().rev() {
-                        station.start(self.now, &mut self.oracles[pair]);
-                    }
-                }
-                for side in Side::BOTH {
-                    let station = &mut self.stations[pair][side as usize];
-                    if *begun && station.next() <= self.now {
-                        station.work(self.now, &mut self.oracles[pair], &mut out);
-                        for bytes in out.drain(..) {
-                            self.medium.push(self.now, Port { pair, side }, bytes);
-                        }
-                    }
-                }
+        self.net.run(&mut self.pairs);
+        self.pairs.conclude(self.net.now())
+    }
+}
+
+impl<M: SharedMedium> Nodes<M, Start> for Pairs {
+    fn handle_events(&mut self, net: &mut Simulator<M, Start>) {
+        while let Some(Start { pair }) = net.poll_event() {
+            self.started[pair] = true;
+            for station in self.stations[pair].iter_mut().rev() {
+                station.start(net.now(), &mut self.oracles[pair]);
             }
-            let stations = self.stations.iter().zip(&started).filter(|(_, started)| **started);
-            let next = stations.flat_map(|(pair, _)| pair.iter().map(Station::next)).min();
-            let start = self.starts.iter().zip(&started).filter(|(_, started)| !**started);
-            let next = [next, start.map(|(at, _)| *at).min(), self.medium.next()];
-            let next = next.into_iter().flatten().min().unwrap_or(Instant::NEVER);
-            let over = self.stations.iter().all(|pair| pair.iter().all(Station::is_over));
-            if over || next > self.deadline || self.medium.crashed().is_some() {
-                break;
+        }
+    }
+
+    fn handle_arrivals(&mut self, net: &mut Simulator<M, Start>, medium: usize) {
+        while let Some((port, bytes)) = net.poll_arrival(medium) {
+            if let Some(pair) = self.stations.get_mut(port.pair) {
+                pair[port.side as usize].arrive(net.now(), bytes);
             }
-            self.now = self.now.max(next);
-            while let Some((port, bytes)) = self.medium.pop(self.now) {
-                if let Some(pair) = self.stations.get_mut(port.pair) {
-                    pair[port.side as usize].arrive(self.now, bytes);
+        }
+    }
+
+    /// The connections in their order, of each the sender first.
+    fn handle_timeouts(&mut self, net: &mut Simulator<M, Start>) {
+        let now = net.now();
+        for pair in 0..self.stations.len() {
+            for side in Side::BOTH {
+                let station = &mut self.stations[pair][side as usize];
+                if self.started[pair] && station.next() <= now {
+                    station.work(now, &mut self.oracles[pair], &mut self.out);
+                    for bytes in self.out.drain(..) {
+                        net.medium(MEDIUM).push(now, Port { pair, side }, bytes);
+                    }
                 }
             }
         }
-        self.conclude()
     }
 
-    fn conclude(&mut self) -> Vec<Run> {
-        let now = self.now;
+    fn next_timeout(&self, _: Instant) -> Option<Instant> {
+        let started = self.stations.iter().zip(&self.started).filter(|(_, started)| **started);
+        started.flat_map(|(pair, _)| pair.iter().map(Station::next)).min()
+    }
+
+    fn is_over(&self, net: &Simulator<M, Start>) -> bool {
+        let over = self.stations.iter().flatten().all(Station::is_over);
+        over || net.media()[MEDIUM].crashed().is_some()
+    }
+}
+
+impl Pairs {
+    fn conclude(&mut self, now: Instant) -> Vec<Run> {
         let pairs = self.stations.iter_mut().zip(&self.oracles);
         let runs = pairs.map(|([sender, receiver], oracle)| {
             let steady = std::mem::take(&mut sender.steady);

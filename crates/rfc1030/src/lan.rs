@@ -5,8 +5,9 @@ use netblt_path::{LinkOptions, Path};
 use netblt_proto::time::{Instant, earliest};
 use netblt_sim::check::kind;
 use netblt_sim::side::{Pair, Side};
+use netblt_sim::simulator::Medium;
 
-use crate::lab::{Medium, Port};
+use crate::lab::{Port, SharedMedium};
 use crate::station::IP_BYTES;
 
 /// One path in each direction.
@@ -34,13 +35,7 @@ impl Lan {
 }
 
 impl Medium for Lan {
-    fn push(&mut self, now: Instant, from: Port, bytes: Vec<u8>) {
-        self.data_in += u64::from(is_data(&bytes));
-        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX).saturating_add(IP_BYTES);
-        if !self.random.chance(Probability::from_ppb(self.noise_ppb.saturating_mul(len))) {
-            self.paths[from.side].push(now, IP_BYTES, None, bytes);
-        }
-    }
+    type Arrival = (Port, Vec<u8>);
 
     fn next(&self) -> Option<Instant> {
         earliest(Side::BOTH.map(|side| self.paths[side].next()))
@@ -54,6 +49,16 @@ impl Medium for Lan {
             }
         }
         None
+    }
+}
+
+impl SharedMedium for Lan {
+    fn push(&mut self, now: Instant, from: Port, bytes: Vec<u8>) {
+        self.data_in += u64::from(is_data(&bytes));
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX).saturating_add(IP_BYTES);
+        if !self.random.chance(Probability::from_ppb(self.noise_ppb.saturating_mul(len))) {
+            self.paths[from.side].push(now, IP_BYTES, None, bytes);
+        }
     }
 
     fn lost_data(&self) -> u64 {

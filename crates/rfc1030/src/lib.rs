@@ -4,8 +4,9 @@
 //! * [`rows`]: the published figures;
 //! * `station`: a host whose processor and network interface take time; `machines`: the costs of
 //!   those of 1987;
-//! * `lab`: the loop that drives pairs of such hosts over a medium, with the real
-//!   [`netblt_proto::endpoint::Endpoint`] and the client, disk and oracle of the virtual world;
+//! * `lab`: pairs of such hosts over a medium, the nodes of a [`netblt_sim::simulator::Simulator`],
+//!   with the real [`netblt_proto::endpoint::Endpoint`] and the client, disk and oracle of the
+//!   virtual world;
 //! * [`run`]: one run of a row; `ring`, `ethernet`, `wideband`: the networks;
 //! * [`future`]: the experiments that RFC 1030 §8 proposes;
 //! * [`losses`]: loss on the two-buffer Ethernet at every interval (§6);

@@ -8,7 +8,7 @@ use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Burst;
 use netblt_sim::host::{HostOptions, Transfer};
 
-use crate::lab::{Lab, Medium};
+use crate::lab::{Lab, SharedMedium};
 use crate::rows::Row;
 pub use crate::station::Departure;
 use crate::station::{IP_BYTES, Machine, StationOptions};
@@ -74,7 +74,7 @@ pub(super) fn pair_of(
 pub(super) fn run_row(
     row: &Row,
     seed: u64,
-    medium: impl Medium,
+    medium: impl SharedMedium,
     sender: StationOptions,
     receiver: StationOptions,
     record: bool,
@@ -84,17 +84,17 @@ pub(super) fn run_row(
     let mut lab = Lab::new(medium, DEADLINE);
     lab.add(transfer, sender, receiver, Duration::ZERO, record);
     let Some(run) = lab.run().pop() else { return Sample::default() };
-    let crashed = lab.medium.crashed();
+    let crashed = lab.medium().crashed();
     let crash = crashed.map(|_| "the network broke down".to_owned());
     let failure = (!run.success).then(|| "the transfer did not succeed".to_owned());
     Sample {
         bits_per_second: run.bits_per_second,
-        lost: lab.medium.lost_data() + run.deafened,
+        lost: lab.medium().lost_data() + run.deafened,
         deafened: run.deafened,
         resent: run.sent.data_packets_resent,
         timeouts: run.received.data_timeouts,
         crashed,
-        stations_down: lab.medium.down(),
+        stations_down: lab.medium().down(),
         problem: crash.or(run.finding).or(failure),
         departures: run.departures,
         controls: run.controls,

@@ -14,8 +14,9 @@ use std::time::Duration;
 use netblt_path::rng::{Probability, Rng};
 use netblt_proto::time::{Instant, earliest};
 use netblt_sim::check::kind;
+use netblt_sim::simulator::Medium;
 
-use crate::lab::{Medium, Port};
+use crate::lab::{Port, SharedMedium};
 use crate::machines::{ETHERNET_PC_AT, SUN_3};
 use crate::rows::Row;
 use crate::run::{Sample, pair_of, run_row};
@@ -170,24 +171,7 @@ impl Wideband {
 }
 
 impl Medium for Wideband {
-    fn push(&mut self, now: Instant, from: Port, bytes: Vec<u8>) {
-        let len = bytes.len() as u64 + u64::from(IP_BYTES);
-        let lost = self.random.chance(self.channel.loss);
-        let number = self.pushed;
-        self.pushed += 1;
-        let parts = if len > WHOLE_BYTES {
-            // Fragments but the last carry a multiple of eight bytes (RFC 791).
-            let first = (WHOLE_BYTES - u64::from(IP_BYTES)) / 8 * 8 + u64::from(IP_BYTES);
-            self.reserve(now, number, 0, first);
-            self.reserve(now, number, 1, len - first + u64::from(IP_BYTES));
-            2
-        } else {
-            self.reserve(now, number, 0, len);
-            1
-        };
-        let to = Port { pair: from.pair, side: from.side.other() };
-        self.packets.insert(number, Packet { to, bytes, parts, lost });
-    }
+    type Arrival = (Port, Vec<u8>);
 
     fn next(&self) -> Option<Instant> {
         earliest([self.frame_at(), self.arrivals.keys().next().map(|(at, ..)| *at)])
@@ -212,6 +196,27 @@ impl Medium for Wideband {
             self.lost_data += u64::from(data);
         }
         None
+    }
+}
+
+impl SharedMedium for Wideband {
+    fn push(&mut self, now: Instant, from: Port, bytes: Vec<u8>) {
+        let len = bytes.len() as u64 + u64::from(IP_BYTES);
+        let lost = self.random.chance(self.channel.loss);
+        let number = self.pushed;
+        self.pushed += 1;
+        let parts = if len > WHOLE_BYTES {
+            // Fragments but the last carry a multiple of eight bytes (RFC 791).
+            let first = (WHOLE_BYTES - u64::from(IP_BYTES)) / 8 * 8 + u64::from(IP_BYTES);
+            self.reserve(now, number, 0, first);
+            self.reserve(now, number, 1, len - first + u64::from(IP_BYTES));
+            2
+        } else {
+            self.reserve(now, number, 0, len);
+            1
+        };
+        let to = Port { pair: from.pair, side: from.side.other() };
+        self.packets.insert(number, Packet { to, bytes, parts, lost });
     }
 
     fn lost_data(&self) -> u64 {
