@@ -1,5 +1,5 @@
-//! Event loop over pairs of hosts that share a network card at each end and the network between
-//! them, in virtual time as in [`netblt_sim::world`].
+//! Pairs of hosts that share a network card at each end and the network between them: the nodes of
+//! a [`Simulator`].
 //!
 //! A processor does one thing at a time: it receives a packet, sends one, or runs its machine and
 //! client, which takes no time. The programs' data are not simulated: a packet of data has
@@ -12,10 +12,11 @@ use netblt_path::{LinkOptions, Path, Payload};
 use netblt_proto::api::{Datagram, Ecn, Event};
 use netblt_proto::config::Config;
 use netblt_proto::stats::Stats;
-use netblt_proto::time::{Instant, earliest};
+use netblt_proto::time::Instant;
 use netblt_sim::check::{Oracle, kind};
 use netblt_sim::host::{Host, HostOptions, Transfer};
 use netblt_sim::side::{Pair, Side};
+use netblt_sim::simulator::{Bounds, Nodes, Simulator};
 
 use crate::model::{
     FRAME_BYTES, FULL_CARD, HEADER_BYTES, PACKET_CPU_TIME, RECEIVE_BUFFER, RING, ROUND_TRIP,
@@ -83,6 +84,8 @@ pub(crate) struct Run {
 struct Station {
     host: Host,
     behaviour: Behaviour,
+    /// The card of its own, if it is a sender that has one, among the media.
+    card: Option<usize>,
     /// Until when the processor is busy.
     busy: Instant,
     to_send: VecDeque<Vec<u8>>,
@@ -105,6 +108,7 @@ impl Station {
         Self {
             host: Host::new(side, options, transfer),
             behaviour,
+            card: None,
             busy: Instant::EPOCH,
             to_send: VecDeque::new(),
             arrived: VecDeque::new(),
@@ -252,14 +256,21 @@ impl Station {
     }
 }
 
-/// The hosts and the network between them.
+/// The measurement begins.
+#[derive(Debug)]
+struct Look;
+
+/// The clock, the events, and the media: the cards that senders have of their own, and the network
+/// from the senders and back.
+type Net = Simulator<Path<Packet>, Look>;
+
+/// The hosts, and the network between them before the run.
 pub(crate) struct Lab {
-    now: Instant,
     stations: Vec<[Station; 2]>,
     oracles: Vec<Oracle>,
-    paths: Pair<Path<Packet>>,
-    /// The card of each sender that has its own; its output goes to `paths`.
-    cards: Vec<Option<Path<Packet>>>,
+    media: Vec<Path<Packet>>,
+    /// How many of them are cards.
+    cards: usize,
     /// Packets received by each receiver when the measurement began.
     looked: Option<Vec<u64>>,
     look: Instant,
@@ -270,7 +281,7 @@ pub(crate) struct Lab {
     marked: Instant,
     /// The run ends after so many packets of data were received.
     enough: u64,
-    deadline: Instant,
+    deadline: Duration,
 }
 
 impl Lab {
@@ -281,18 +292,17 @@ impl Lab {
         deadline: Duration,
     ) -> Self {
         Self {
-            now: Instant::EPOCH,
             stations: Vec::new(),
             oracles: Vec::new(),
-            paths: Pair([Path::new(there, seed, "there"), Path::new(back, seed, "back")]),
-            cards: Vec::new(),
+            media: vec![Path::new(there, seed, "there"), Path::new(back, seed, "back")],
+            cards: 0,
             looked: None,
             look: Instant::NEVER,
             left: 0,
             come: 0,
             marked: Instant::EPOCH,
             enough: u64::MAX,
-            deadline: Instant::EPOCH + deadline,
+            deadline,
         }
     }
 
@@ -312,17 +322,18 @@ impl Lab {
         ];
         for station in pair.iter_mut().rev() {
             station.wake = Instant::EPOCH + station.host.options().starts_at;
-            station.start(self.now, &mut oracle);
+            station.start(Instant::EPOCH, &mut oracle);
         }
         self.oracles.push(oracle);
         self.stations.push(pair);
-        self.cards.push(None);
     }
 
     /// Gives the sender that was added last a card of its own before the network.
     pub(crate) fn own_card(&mut self, card: LinkOptions, seed: u64) {
-        if let Some(last) = self.cards.last_mut() {
-            *last = Some(Path::new(card, seed, "card"));
+        if let Some([sender, _]) = self.stations.last_mut() {
+            sender.card = Some(self.cards);
+            self.media.insert(self.cards, Path::new(card, seed, "card"));
+            self.cards += 1;
         }
     }
 
@@ -339,28 +350,22 @@ impl Lab {
     /// Runs until every connection is over, or the deadline. Returns also how many of the sender's
     /// packets did not reach their program.
     pub(crate) fn run(mut self) -> (Vec<Run>, u64) {
-        for _ in 0..MAX_STEPS {
-            self.serve();
-            let stations = self.stations.iter().flatten().map(Station::next).min();
-            let paths = earliest(Side::BOTH.map(|side| self.paths[side].next()));
-            let cards = self.cards.iter().flatten().filter_map(Path::next).min();
-            let next = earliest([stations, paths, cards]).unwrap_or(Instant::NEVER);
-            let over = self.stations.iter().flatten().all(|station| station.over);
-            if over || self.come >= self.enough || next > self.deadline {
-                break;
-            }
-            self.now = self.now.max(next);
-            if self.looked.is_none() && self.now >= self.look {
-                self.looked = Some(self.arrivals());
-            }
-            self.deliver();
+        let bounds = Bounds { deadline: self.deadline, steps: MAX_STEPS };
+        let mut net = Simulator::new(std::mem::take(&mut self.media), bounds);
+        if self.look < Instant::NEVER {
+            net.schedule(self.look, Look);
         }
-        self.conclude()
+        net.run(&mut self);
+        self.conclude(&mut net)
+    }
+
+    /// The network from `side`, among the media.
+    fn network(&self, side: Side) -> usize {
+        self.cards + side as usize
     }
 
     /// New packets of data received by each receiver.
-    fn arrivals(&mut self) -> Vec<u64> {
-        let now = self.now;
+    fn arrivals(&mut self, now: Instant) -> Vec<u64> {
         let of = |[_, receiver]: &mut [Station; 2]| {
             let endpoint = receiver.host.endpoint.as_mut();
             endpoint.map_or(0, |endpoint| endpoint.stats(now).data_packets_received)
@@ -368,60 +373,29 @@ impl Lab {
         self.stations.iter_mut().map(of).collect()
     }
 
-    /// Runs each host that is due.
-    fn serve(&mut self) {
-        for pair in 0..self.stations.len() {
-            for side in Side::BOTH {
-                let path = match (side, &mut self.cards[pair]) {
-                    (Side::Active, Some(card)) => card,
-                    _ => &mut self.paths[side],
-                };
-                let station = &mut self.stations[pair][side as usize];
-                while station.next() <= self.now {
-                    path.advance(self.now);
-                    let waiting = path.counters().queue_bytes;
-                    let Some(bytes) = station.work(self.now, waiting, &mut self.oracles[pair])
-                    else {
-                        continue;
-                    };
-                    let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                    self.left += u64::from(is_data(&bytes));
-                    let overhead = match is_data(&bytes) {
-                        true => station.behaviour.wire_bytes.saturating_sub(len),
-                        false => HEADER_BYTES + FRAME_BYTES,
-                    };
-                    let full = station.behaviour.full_card_mark && waiting >= FULL_CARD;
-                    let ecn = (full && self.marked + ROUND_TRIP <= self.now).then_some(Ecn::Ce);
-                    if ecn.is_some() {
-                        self.marked = self.now;
-                    }
-                    path.push(self.now, overhead, ecn, Packet { pair, overhead, bytes });
-                }
-            }
+    /// One host does one thing, and a packet may leave onto `path`.
+    fn serve(&mut self, now: Instant, path: &mut Path<Packet>, pair: usize, side: Side) {
+        path.advance(now);
+        let waiting = path.counters().queue_bytes;
+        let station = &mut self.stations[pair][side as usize];
+        let Some(bytes) = station.work(now, waiting, &mut self.oracles[pair]) else { return };
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        self.left += u64::from(is_data(&bytes));
+        let overhead = match is_data(&bytes) {
+            true => station.behaviour.wire_bytes.saturating_sub(len),
+            false => HEADER_BYTES + FRAME_BYTES,
+        };
+        let full = station.behaviour.full_card_mark && waiting >= FULL_CARD;
+        let ecn = (full && self.marked + ROUND_TRIP <= now).then_some(Ecn::Ce);
+        if ecn.is_some() {
+            self.marked = now;
         }
+        path.push(now, overhead, ecn, Packet { pair, overhead, bytes });
     }
 
-    fn deliver(&mut self) {
-        for card in self.cards.iter_mut().flatten() {
-            while let Some(delivery) = card.pop(self.now) {
-                let overhead = delivery.payload.overhead;
-                self.paths[Side::Active].push(self.now, overhead, delivery.ecn, delivery.payload);
-            }
-        }
-        for side in Side::BOTH {
-            while let Some(delivery) = self.paths[side].pop(self.now) {
-                let Packet { pair, bytes, .. } = delivery.payload;
-                let station = &mut self.stations[pair][side.other() as usize];
-                if station.arrived.len() < RECEIVE_BUFFER {
-                    self.come += u64::from(is_data(&bytes));
-                    station.arrived.push_back((bytes, delivery.ecn));
-                }
-            }
-        }
-    }
-
-    fn conclude(mut self) -> (Vec<Run>, u64) {
-        let now = self.now;
+    fn conclude(mut self, net: &mut Net) -> (Vec<Run>, u64) {
+        let now = net.now();
+        let there = self.network(Side::Active);
         let looked = self.looked.take();
         let before = looked.clone().unwrap_or_else(|| vec![0; self.stations.len()]);
         let pairs = self.stations.iter_mut().zip(&self.oracles).zip(before);
@@ -448,13 +422,62 @@ impl Lab {
         });
         let runs = runs.collect();
         // Packets still in transit are not lost.
-        while let Some(at) = self.paths[Side::Active].next() {
-            while let Some(delivery) = self.paths[Side::Active].pop(at) {
+        while let Some(at) = net.media()[there].next() {
+            while let Some(delivery) = net.medium(there).pop(at) {
                 self.come += u64::from(is_data(&delivery.payload.bytes));
             }
         }
         let lost = self.left.saturating_sub(self.come);
         (runs, lost)
+    }
+}
+
+impl Nodes<Path<Packet>, Look> for Lab {
+    fn handle_events(&mut self, net: &mut Net) {
+        while let Some(Look) = net.poll_event() {
+            self.looked = Some(self.arrivals(net.now()));
+        }
+    }
+
+    fn handle_arrivals(&mut self, net: &mut Net, medium: usize) {
+        while let Some(delivery) = net.poll_arrival(medium) {
+            if medium < self.cards {
+                let (overhead, now) = (delivery.payload.overhead, net.now());
+                let network = net.medium(self.network(Side::Active));
+                network.push(now, overhead, delivery.ecn, delivery.payload);
+                continue;
+            }
+            let from = Side::BOTH[medium - self.cards];
+            let Packet { pair, bytes, .. } = delivery.payload;
+            let station = &mut self.stations[pair][from.other() as usize];
+            if station.arrived.len() < RECEIVE_BUFFER {
+                self.come += u64::from(is_data(&bytes));
+                station.arrived.push_back((bytes, delivery.ecn));
+            }
+        }
+    }
+
+    /// The connections in their order, of each the sender first, for as long as it is due.
+    fn handle_timeouts(&mut self, net: &mut Net) {
+        let now = net.now();
+        for pair in 0..self.stations.len() {
+            for side in Side::BOTH {
+                let card = self.stations[pair][side as usize].card;
+                let path = net.medium(card.unwrap_or(self.network(side)));
+                while self.stations[pair][side as usize].next() <= now {
+                    self.serve(now, path, pair, side);
+                }
+            }
+        }
+    }
+
+    fn next_timeout(&self, _: Instant) -> Option<Instant> {
+        self.stations.iter().flatten().map(Station::next).min()
+    }
+
+    fn is_over(&self, _: &Net) -> bool {
+        let over = self.stations.iter().flatten().all(|station| station.over);
+        over || self.come >= self.enough
     }
 }
 
