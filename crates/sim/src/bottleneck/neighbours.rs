@@ -8,9 +8,9 @@ use std::fmt;
 use netblt_proto::api::Ecn;
 use netblt_proto::time::{Instant, earliest};
 
-use super::FlowOptions;
 use super::ends::{Body, Ends, FlowPacket, Outbox};
 use super::network::ends_of;
+use super::scene::FlowOptions;
 
 /// No flow works as often at one time unless it makes no progress.
 const MOST_TURNS: u32 = 10_000;

@@ -15,9 +15,9 @@ use netblt_proto::time::{Instant, nanos};
 use super::books::{FlowBooks, Link, SceneOutcome, TICK, possible_bytes, tick};
 use super::ends::{Body, Ends, FlowPacket, Outbox};
 use super::ours::Ours;
+use super::scene::{FlowOptions, Kind, Scene};
 use super::steady::Steady;
 use super::tcp::Tcp;
-use super::{FlowOptions, Kind, Scene};
 use crate::simulator::{Bounds, End, Nodes, Simulator};
 
 /// Runs a scene.

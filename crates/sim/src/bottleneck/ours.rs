@@ -12,8 +12,8 @@ use netblt_proto::rate::sampler::Sampler;
 use netblt_proto::time::{Instant, nanos};
 use netblt_proto::units::{PacketNumber, Rate};
 
-use super::FlowOptions;
 use super::ends::{Body, Ends, FEEDBACK_BYTES, FlowPacket, Outbox};
+use super::scene::FlowOptions;
 
 /// IP and UDP header.
 const OVERHEAD: u32 = 28;

@@ -11,28 +11,8 @@ use netblt_proto::api::Ecn;
 use netblt_proto::rate::Cubic;
 use netblt_proto::time::Instant;
 
-use super::FlowOptions;
 use super::ends::{Ack, Body, Ends, FEEDBACK_BYTES, FlowPacket, Outbox};
-
-/// How the window grows and shrinks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TcpLaw {
-    /// RFC 9438.
-    Cubic,
-    /// RFC 5681.
-    Reno,
-}
-
-/// The supply of data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Supply {
-    /// Always something.
-    Endless,
-    /// So many IP bytes, once.
-    Once(u64),
-    /// So many IP bytes repeatedly, with a pause after each.
-    Pieces(u64, Duration),
-}
+use super::scene::{FlowOptions, Supply, TcpLaw};
 
 /// RFC 6928.
 const FIRST_WINDOW: f64 = 10.0;
