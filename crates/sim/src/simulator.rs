@@ -236,3 +236,105 @@ impl<E> Ord for Scheduled<E> {
         (other.at, other.number).cmp(&(self.at, self.number))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A medium that takes no time.
+    #[derive(Default)]
+    struct Tube(Vec<&'static str>);
+
+    impl Medium for Tube {
+        type Arrival = &'static str;
+
+        fn next(&self) -> Option<Instant> {
+            (!self.0.is_empty()).then_some(Instant::EPOCH)
+        }
+
+        fn pop(&mut self, _: Instant) -> Option<&'static str> {
+            self.0.pop()
+        }
+    }
+
+    /// One node, and what was done.
+    #[derive(Default)]
+    struct Log {
+        done: Vec<String>,
+        timer: Option<Instant>,
+        /// It answers to what arrives over the second medium.
+        answers: bool,
+        /// It never sets its timer forward.
+        stuck: bool,
+    }
+
+    impl Log {
+        fn note(&mut self, net: &Simulator<Tube, &'static str>, what: &str) {
+            self.done.push(format!("{} {what}", net.now().as_nanos()));
+        }
+    }
+
+    impl Nodes<Tube, &'static str> for Log {
+        fn handle_events(&mut self, net: &mut Simulator<Tube, &'static str>) {
+            while let Some(event) = net.poll_event() {
+                self.note(net, event);
+            }
+        }
+
+        fn handle_arrivals(&mut self, net: &mut Simulator<Tube, &'static str>, medium: usize) {
+            while let Some(arrival) = net.poll_arrival(medium) {
+                self.note(net, arrival);
+                if medium == 1 && self.answers {
+                    net.medium(0).0.push("answer");
+                }
+            }
+        }
+
+        fn handle_timeouts(&mut self, net: &mut Simulator<Tube, &'static str>) {
+            if self.timer.is_some_and(|at| at <= net.now()) && !self.stuck {
+                self.timer = None;
+                self.note(net, "timer");
+            }
+        }
+
+        fn next_timeout(&self, _: Instant) -> Option<Instant> {
+            self.timer
+        }
+    }
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(nanos)
+    }
+
+    fn simulator() -> Simulator<Tube, &'static str> {
+        let bounds = Bounds { deadline: Duration::from_nanos(100), steps: u64::MAX };
+        Simulator::new([Tube::default(), Tube::default()], bounds)
+    }
+
+    #[test]
+    fn what_is_due_at_one_time_has_an_order() {
+        let mut net = simulator();
+        for (time, event) in [(7, "late"), (5, "first"), (5, "second")] {
+            net.schedule(at(time), event);
+        }
+        net.medium(1).0.push("asks");
+        let mut log = Log { timer: Some(at(5)), answers: true, ..Log::default() };
+        assert_eq!(net.run(&mut log), End::Idle);
+        let expected = ["0 asks", "0 answer", "5 first", "5 second", "5 timer", "7 late"];
+        assert_eq!(log.done, expected);
+    }
+
+    #[test]
+    fn no_run_is_endless() {
+        let mut net = simulator();
+        net.schedule(at(100), "in time");
+        net.schedule(at(101), "too late");
+        let mut log = Log::default();
+        assert_eq!(net.run(&mut log), End::Deadline);
+        assert_eq!(log.done, ["100 in time"]);
+        let mut stuck = Log { timer: Some(at(3)), stuck: true, ..Log::default() };
+        assert_eq!(simulator().run(&mut stuck), End::Livelock);
+        let bounds = Bounds { deadline: Duration::MAX, steps: 10 };
+        assert_eq!(Simulator::new([], bounds).run(&mut stuck), End::Steps);
+    }
+}
