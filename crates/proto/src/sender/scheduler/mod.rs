@@ -603,4 +603,19 @@ mod tests {
         take(&mut ours, 8);
         assert!(!ours.has_some(false) && ours.sent_through() == BufferNumber(2));
     }
+
+    #[test]
+    fn repair_packets_leave_behind_their_buffer_and_lapse_with_it() {
+        let mut scheduler = supplied(Ways::OURS, 2);
+        take(&mut scheduler, 3);
+        let one = BufferNumber(1);
+        assert_eq!(scheduler.repair(Instant::EPOCH, one, 2), 2);
+        assert_eq!(take(&mut scheduler, 1), [(1, 3, false)], "the buffer's own packets first");
+        let repair = scheduler.next(None, |_| true).expect("it goes before the next buffer");
+        assert!(matches!(repair.what, PacketBody::Repair { .. }) && repair.number == one);
+        assert!(scheduler.has_repairs());
+        scheduler.accept(one..one.next());
+        assert!(!scheduler.has_repairs(), "nothing is left to repair");
+        assert_eq!(take(&mut scheduler, 1), [(2, 0, false)]);
+    }
 }
