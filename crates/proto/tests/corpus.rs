@@ -2,21 +2,43 @@
 
 mod harness;
 
-use std::fs;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
-/// Runs `target` over every input in its directory; answers how many there are.
-fn replay(name: &str, target: fn(&[u8])) -> usize {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(name);
-    let entries = fs::read_dir(&directory).expect("the committed corpus");
-    let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
-    paths.sort();
-    for path in &paths {
-        // The name of the input that fails comes last of what the test prints.
-        eprintln!("{}", path.display());
-        target(&fs::read(path).expect("an input"));
+use flate2::read::GzDecoder;
+
+/// The inputs of `target`, by name.
+fn inputs(target: &str) -> BTreeMap<String, Vec<u8>> {
+    let archive = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/corpus")
+        .join(target)
+        .with_extension("tar.gz");
+    let file = File::open(archive).expect("the committed corpus");
+    let mut inputs = BTreeMap::new();
+    for entry in tar::Archive::new(GzDecoder::new(file)).entries().expect("an archive") {
+        let mut entry = entry.expect("an entry");
+        if !entry.header().entry_type().is_file() {
+            continue;
+        }
+        let name = entry.path().expect("a name").to_string_lossy().into_owned();
+        let mut input = Vec::new();
+        entry.read_to_end(&mut input).expect("an input");
+        inputs.insert(name, input);
     }
-    paths.len()
+    inputs
+}
+
+/// Runs `run` over every input of `target`. Returns how many there are.
+fn replay(target: &str, run: fn(&[u8])) -> usize {
+    let inputs = inputs(target);
+    for (name, input) in &inputs {
+        // The name of the input that fails is the last that the test prints.
+        eprintln!("{target}/{name}");
+        run(input);
+    }
+    inputs.len()
 }
 
 #[test]
