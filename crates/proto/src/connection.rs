@@ -3,75 +3,45 @@
 
 mod address_validation;
 mod branches;
-mod close;
-mod keepalive;
+mod closing;
+mod liveness;
 mod outbox;
 mod stall_watchdog;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use address_validation::Echo;
+use address_validation::{AddressValidation, WaitingPacket};
 pub(crate) use branches::Branches;
+use closing::{Closing, QuitStep, quit_interval};
+pub(crate) use liveness::DeathTimers;
+use liveness::Liveness;
 use outbox::{Outbox, OutboxPacket};
-use stall_watchdog::StallWatchdog;
+use stall_watchdog::{ExpectedProgress, StallWatchdog};
 
 use crate::amplification_limit::AmplificationLimit;
-use crate::api::{CloseReason, Event, RecvMeta, Route};
+use crate::api::{CloseReason, Event, RecvMeta, Route, StallKind};
 use crate::buffer::Buffer;
 use crate::codec::{Codec, DecodedPacket, OtherPacket};
+use crate::crypto::cipher::Cipher;
 use crate::crypto::exporter::ChainKeys;
 use crate::negotiated::PacketOutcome;
 use crate::path_validation::PathValidator;
-use crate::peer_gone::PeerGoneEvidence;
 use crate::receiver::Receiver;
-use crate::sender::Sender;
+use crate::sender::{CoinEvidence, Sender};
 use crate::time::Instant;
 use crate::timers::{ConnectionTimer, Timer, first};
 use crate::trace::{Recorder, TraceEvent};
 use crate::units::{BufferNumber, PacketNumber};
 use crate::wire::packet::{End, Keepalive, Verdict};
+use crate::wire::sealed::{Branch, HandshakePayload};
 use crate::wire_profile::WireProfile;
-
-/// Longest time between two packets of a living end (`docs/protocol §7.4`).
-const MAX_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// Time without a packet of the peer after which the client gets [`Event::Silent`]: a probe leaves
-/// after half of it, and its answer has the other half to arrive.
-const SILENT_AFTER: Duration = Duration::from_secs(3);
 
 /// The machine of this end's role: sender or receiver.
 #[derive(Debug)]
 pub(crate) enum Machine {
     Sender(Box<Sender>),
     Receiver(Box<Receiver>),
-}
-
-/// The progress of the close.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Closing {
-    No,
-    /// The client wants to quit: QUIT is sent between two buffers (RFC 998 §5.3.2).
-    QuitPending {
-        reason: String,
-        since: Instant,
-        outcome: CloseReason,
-    },
-    /// QUIT was sent, the last time `wait` before `next`. It leaves again then, unless `left` is 0
-    /// or `until` is over.
-    QuitSent {
-        reason: String,
-        left: u8,
-        wait: Duration,
-        next: Instant,
-        until: Instant,
-        outcome: CloseReason,
-    },
-    /// QUIT came; its repetitions are answered until `until` (draining, RFC 9000 §10.2.2).
-    Draining {
-        until: Instant,
-        reason: CloseReason,
-    },
-    Closed(CloseReason),
 }
 
 /// An open connection.
@@ -81,18 +51,9 @@ pub(crate) struct Connection {
     profile: WireProfile,
     codec: Codec,
     pub(crate) machine: Machine,
-    death_timer: Duration,
-    peer_death_timer: Duration,
-    last_received: Instant,
-    /// Only the peer's OPEN has arrived.
-    half_open: bool,
-    last_sent: Instant,
-    last_probe: Instant,
-    silent: bool,
-    peer_gone: PeerGoneEvidence,
+    liveness: Liveness,
     watchdog: StallWatchdog,
-    amplification_limit: Option<AmplificationLimit>,
-    echo: Option<Echo>,
+    validation: AddressValidation,
     closing: Closing,
     /// The peer has asked for another subflow.
     subflow_wanted: bool,
@@ -114,25 +75,17 @@ impl Connection {
         profile: WireProfile,
         codec: Codec,
         machine: Machine,
-        death_timers: (Duration, Duration),
+        death_timers: DeathTimers,
     ) -> Self {
         Self {
             addresses,
             profile,
             codec,
             machine,
-            death_timer: death_timers.0,
-            peer_death_timer: death_timers.1,
-            last_received: now,
-            half_open: true,
-            last_sent: now,
-            last_probe: now,
-            silent: false,
-            peer_gone: PeerGoneEvidence::new(now, profile.probes),
+            liveness: Liveness::new(now, profile.probes, death_timers),
             watchdog: StallWatchdog::default(),
-            amplification_limit: None,
-            echo: None,
-            closing: Closing::No,
+            validation: AddressValidation::default(),
+            closing: Closing::new(profile.quits_until_acked),
             subflow_wanted: false,
             outbox: Outbox::new(profile.keepalive_bytes),
             branches: None,
@@ -152,7 +105,7 @@ impl Connection {
 
     /// Whether a packet of the peer arrived so lately that it counts as alive.
     pub(crate) fn is_alive(&self, now: Instant) -> bool {
-        now < self.last_received + SILENT_AFTER
+        self.liveness.is_alive(now)
     }
 
     /// Another connection has replaced this one: the ABORT for its peer, if the peer has an
@@ -212,8 +165,8 @@ impl Connection {
     /// The peer's host refused the packet that begins with `quote` (ICMP).
     pub(crate) fn handle_unreachable(&mut self, now: Instant, quote: &[u8]) {
         let Some(number) = self.codec.quoted(quote) else { return };
-        self.peer_gone.on_refused(now, number);
-        if let Some(outcome) = self.outcome_of_quit() {
+        self.liveness.on_refused(now, number);
+        if let Some(outcome) = self.closing.outcome_of_quit() {
             self.leave(now, outcome);
         }
     }
@@ -237,9 +190,9 @@ impl Connection {
         let from_home =
             self.addresses.validated().is_some_and(|validated| validated.peer == route.peer);
         // On an unconfirmed branch BRANCH may only be late (`docs/protocol §4.10`).
-        match self.codec.unknown(bytes).filter(|_| from_home && !self.half_open) {
+        match self.codec.unknown(bytes).filter(|_| from_home && !self.liveness.is_half_open()) {
             Some(number) => {
-                self.peer_gone.on_unknown(now, number);
+                self.liveness.on_unknown(now, number);
                 DatagramOutcome::Authentic
             }
             None => DatagramOutcome::Dropped,
@@ -257,7 +210,7 @@ impl Connection {
         meta: RecvMeta,
     ) -> DatagramOutcome {
         let len = bytes.len();
-        if let Closing::Closed(_) = self.closing {
+        if self.closing.is_closed() {
             return DatagramOutcome::Dropped;
         }
         let reference = match &self.machine {
@@ -291,9 +244,64 @@ impl Connection {
         self.check_coin_evidence();
         self.addresses.on_authentic(now, route, number, len);
         self.on_authentic(now);
-        self.on_answer();
+        self.validation.on_answer();
         self.quit_between_buffers(now);
         DatagramOutcome::Authentic
+    }
+
+    /// Handles a datagram if it is the predicted one. False: nothing has changed, and it takes the
+    /// slow path.
+    pub(crate) fn take_predicted(
+        &mut self,
+        now: Instant,
+        route: Route,
+        bytes: &[u8],
+        meta: RecvMeta,
+    ) -> bool {
+        let Machine::Receiver(receiver) = &mut self.machine else { return false };
+        let limited = self.validation.limit().is_some();
+        let fast = self.closing.is_open() && !limited && !self.liveness.is_silent();
+        if !fast || receiver.is_finished() {
+            return false;
+        }
+        let Some(number) = receiver.take_predicted(now, bytes, meta, &mut self.codec) else {
+            return false;
+        };
+        let underway = receiver.underway();
+        self.addresses.on_authentic(now, route, number, bytes.len());
+        self.liveness.on_authentic(now, self.codec.upcoming());
+        self.watchdog.on_moved(now, underway);
+        true
+    }
+
+    /// Whether this packet is the predicted one.
+    #[cfg(test)]
+    pub(crate) fn is_predicted(&self, now: Instant, raw: &[u8]) -> bool {
+        let Machine::Receiver(receiver) = &self.machine else { return false };
+        receiver.is_predicted(now, raw, &self.codec)
+    }
+
+    /// DATA, LDATA or REPAIR.
+    fn handle_of_buffer(
+        &mut self,
+        now: Instant,
+        received: &DecodedPacket<'_>,
+        meta: RecvMeta,
+    ) -> PacketOutcome {
+        let Machine::Receiver(receiver) = &mut self.machine else { return PacketOutcome::Dropped };
+        if self.closing.is_draining() {
+            return PacketOutcome::Dropped;
+        }
+        let codec = &mut self.codec;
+        match received {
+            DecodedPacket::Data { header, raw } => {
+                receiver.handle_data(now, header, raw, meta, codec)
+            }
+            DecodedPacket::Repair { header, raw } => {
+                receiver.handle_repair(now, header, raw, meta, codec)
+            }
+            DecodedPacket::Other { .. } => PacketOutcome::Dropped,
+        }
     }
 
     /// A packet other than DATA, from a datagram of `bytes`.
@@ -305,7 +313,7 @@ impl Connection {
         packet: OtherPacket,
     ) -> PacketOutcome {
         // After QUIT the machine has given its buffers back, so missing data are no violation.
-        let leaving = matches!(self.closing, Closing::Draining { .. });
+        let leaving = self.closing.is_draining();
         match (packet, &mut self.machine) {
             (OtherPacket::NullAck(_) | OtherPacket::Control { .. } | OtherPacket::Done, _)
                 if leaving =>
@@ -356,8 +364,7 @@ impl Connection {
                 PacketOutcome::Authentic
             }
             (OtherPacket::QuitAck, _) => {
-                if let Closing::QuitSent { outcome, .. } = &self.closing {
-                    let outcome = outcome.clone();
+                if let Some(outcome) = self.closing.outcome_of_ack() {
                     self.leave(now, outcome);
                 }
                 PacketOutcome::Authentic
@@ -375,21 +382,23 @@ impl Connection {
 
     fn handle_quit(&mut self, now: Instant, reason: String) {
         self.outbox.push(OutboxPacket::QuitAck);
-        if let Closing::No | Closing::QuitPending { .. } | Closing::QuitSent { .. } = self.closing {
-            let until = now + self.quit_interval() * 2;
-            // Both ends may have seen the same fault: then each reports its own outcome.
-            let own = self.outcome_of_quit().filter(|outcome| *outcome != CloseReason::Quit);
-            let reason = own.unwrap_or(CloseReason::PeerQuit(reason));
-            self.closing = Closing::Draining { until, reason };
+        let until = now + self.quit_interval() * 2;
+        if self.closing.drain(until, reason) {
             self.release_all(now);
         }
     }
 
+    /// A BRANCH, if branches are allowed.
+    fn handle_branch(&mut self, branch: Branch) -> PacketOutcome {
+        match self.branches() {
+            Some(branches) => branches.handle(branch),
+            None => PacketOutcome::Dropped,
+        }
+    }
+
     fn on_authentic(&mut self, now: Instant) {
-        let before = std::mem::replace(&mut self.last_received, now);
-        (self.last_probe, self.half_open) = (now, false);
-        self.peer_gone.on_authentic(now, self.codec.upcoming());
-        if std::mem::take(&mut self.silent) {
+        let (before, was_silent) = self.liveness.on_authentic(now, self.codec.upcoming());
+        if was_silent {
             self.events_mut().push_back(Event::Answering);
             self.trace().note(now, || TraceEvent::Answering);
         }
@@ -406,11 +415,46 @@ impl Connection {
         self.watch_progress(now, before);
     }
 
+    /// A packet of the peer came, the one before at `before`. If the transfer has stalled for too
+    /// long, closes the connection with QUIT.
+    fn watch_progress(&mut self, now: Instant, before: Instant) {
+        if !self.closing.is_open() {
+            return;
+        }
+        if self.addresses.validated().is_none() {
+            // Nothing but CHALLENGEs may leave (`docs/protocol §4.3`).
+            self.watchdog.reset();
+            return;
+        }
+        let expected = match &self.machine {
+            Machine::Sender(sender) => ExpectedProgress {
+                underway: [sender.underway(), None],
+                kinds: [StallKind::Data; 2],
+                timescale: sender.pace_of_progress(),
+            },
+            Machine::Receiver(receiver) => ExpectedProgress {
+                underway: receiver.underway(),
+                kinds: [StallKind::Missing, StallKind::Control],
+                timescale: receiver.pace_of_progress(),
+            },
+        };
+        let gap = now.since(before).min(self.liveness.longest_silence());
+        let death_timer = self.liveness.death_timer();
+        let Some(stalled) = self.watchdog.on_packet(now, gap, death_timer, &expected) else {
+            return;
+        };
+        self.note_timer(now, ConnectionTimer::Stalled);
+        if self.is_settled() {
+            self.close(now, CloseReason::Finished);
+            return;
+        }
+        let reason = format!("nothing new was stored for {} s", stalled.lasted.as_secs());
+        self.begin_quitting(now, reason, CloseReason::Stalled(stalled));
+    }
+
     /// All is acknowledged. A receiver releases the sender from its dally (RFC 998 §5.3).
     fn finish(&mut self, now: Instant) {
-        if let (Machine::Receiver(_), false) =
-            (&self.machine, matches!(self.closing, Closing::Closed(_)))
-        {
+        if let (Machine::Receiver(_), false) = (&self.machine, self.closing.is_closed()) {
             self.outbox.push(OutboxPacket::Done);
         }
         self.close(now, CloseReason::Finished);
@@ -422,8 +466,7 @@ impl Connection {
     }
 
     pub(crate) fn close(&mut self, now: Instant, reason: CloseReason) {
-        if !matches!(self.closing, Closing::Closed(_)) {
-            self.closing = Closing::Closed(reason);
+        if self.closing.close(reason) {
             self.branches = None;
             self.release_all(now);
         }
@@ -439,15 +482,12 @@ impl Connection {
 
     /// Whether one of the clients has quit.
     pub(crate) fn is_closing(&self) -> bool {
-        self.closing != Closing::No
+        !self.closing.is_open()
     }
 
     /// Why the connection is over, if it is.
     pub(crate) fn closed(&self) -> Option<&CloseReason> {
-        match &self.closing {
-            Closing::Closed(reason) => Some(reason),
-            _ => None,
-        }
+        self.closing.closed()
     }
 
     // ---- time and output
@@ -470,34 +510,26 @@ impl Connection {
 
     /// When `timer` expires, if it is set.
     fn deadline(&self, timer: ConnectionTimer, now: Instant) -> Option<Instant> {
-        let validated = self.addresses.validated();
-        match (timer, &self.closing) {
-            (ConnectionTimer::Outbox, _) => {
-                let is_ready = self.outbox.is_ready(validated, self.amplification_limit.as_ref());
-                return is_ready.then_some(now);
-            }
-            (_, Closing::Closed(_)) => return None,
-            (ConnectionTimer::Challenge, _) => return self.addresses.next_timeout(),
-            (ConnectionTimer::Quit, Closing::QuitSent { next, .. }) => return Some(*next),
-            (ConnectionTimer::Drain, Closing::Draining { until, .. }) => return Some(*until),
-            (_, Closing::QuitSent { .. } | Closing::Draining { .. }) => return None,
-            (_, Closing::No | Closing::QuitPending { .. }) => {}
-        }
-        let probes = self.profile.probes;
         match timer {
-            ConnectionTimer::QuitPending => self.quit_pending_deadline(),
-            ConnectionTimer::Death => Some(self.last_received + self.death_timer),
-            ConnectionTimer::Forgotten => self.peer_gone.forgotten_at(),
-            ConnectionTimer::Unreachable => self.peer_gone.unreachable_at(self.is_settled()),
-            ConnectionTimer::KeepaliveProbe => probes.then(|| self.probe_at()),
-            ConnectionTimer::Silent => {
-                (probes && !self.silent).then(|| self.last_received + SILENT_AFTER)
+            ConnectionTimer::Outbox => {
+                let validated = self.addresses.validated();
+                self.outbox.is_ready(validated, self.validation.limit()).then_some(now)
             }
-            ConnectionTimer::Keepalive => Some(self.last_sent + self.keepalive_interval()),
+            _ if self.closing.is_closed() => None,
+            ConnectionTimer::Challenge => self.addresses.next_timeout(),
+            ConnectionTimer::QuitPending | ConnectionTimer::Quit | ConnectionTimer::Drain => {
+                self.closing.deadline(timer, self.liveness.last_received())
+            }
+            _ if !self.closing.transfer_goes_on() => None,
+            ConnectionTimer::Death
+            | ConnectionTimer::Forgotten
+            | ConnectionTimer::Unreachable
+            | ConnectionTimer::KeepaliveProbe
+            | ConnectionTimer::Silent
+            | ConnectionTimer::Keepalive => self.liveness.deadline(timer, self.is_settled()),
             ConnectionTimer::Branch => self.branches.as_ref().and_then(|of| of.next_branch()),
-            ConnectionTimer::Echo => self.echo.as_ref().and_then(Echo::due),
-            ConnectionTimer::Outbox | ConnectionTimer::Challenge => None,
-            ConnectionTimer::Quit | ConnectionTimer::Drain | ConnectionTimer::Stalled => None,
+            ConnectionTimer::Echo => self.validation.echo_due(),
+            ConnectionTimer::Stalled => None,
         }
     }
 
@@ -509,20 +541,36 @@ impl Connection {
             ConnectionTimer::QuitPending => self.send_pending_quit(now),
             ConnectionTimer::Quit => self.repeat_quit(now),
             ConnectionTimer::Drain => {
-                if let Closing::Draining { reason, .. } = &self.closing {
-                    self.leave(now, reason.clone());
+                if let Some(outcome) = self.closing.outcome_of_drain() {
+                    self.leave(now, outcome);
                 }
             }
             ConnectionTimer::Death => self.give_up(now, CloseReason::DeathTimer),
             ConnectionTimer::Forgotten => self.give_up(now, CloseReason::Forgotten),
             ConnectionTimer::Unreachable => self.give_up(now, CloseReason::Unreachable),
-            ConnectionTimer::KeepaliveProbe => self.probe_peer(now),
-            ConnectionTimer::Silent => self.on_silent(now),
-            ConnectionTimer::Keepalive => self.keep_alive(now),
-            ConnectionTimer::Branch => self.repeat_branches(now),
+            ConnectionTimer::KeepaliveProbe => {
+                self.liveness.on_probe(now);
+                self.push_keepalive(Keepalive { answer_wanted: true, ..Keepalive::default() });
+            }
+            ConnectionTimer::Silent => {
+                self.liveness.on_silent();
+                self.events_mut().push_back(Event::Silent);
+                self.trace().note(now, || TraceEvent::Silent);
+            }
+            ConnectionTimer::Keepalive => {
+                // Set here too, since the KEEPALIVE may not leave at once.
+                self.liveness.on_sent(now);
+                self.push_keepalive(Keepalive::default());
+            }
+            ConnectionTimer::Branch => self.push_due_branches(now),
             ConnectionTimer::Stalled => {}
             ConnectionTimer::Outbox | ConnectionTimer::Challenge | ConnectionTimer::Echo => {}
         }
+    }
+
+    /// The peer is gone, by this reason, unless the transfer is settled.
+    fn give_up(&mut self, now: Instant, reason: CloseReason) {
+        self.close(now, if self.is_settled() { CloseReason::Finished } else { reason });
     }
 
     /// Appends the next batch. Returns its destination, and the length of all its datagrams but the
@@ -535,10 +583,10 @@ impl Connection {
         if let Some(single) = self.next_single(now, out) {
             return Some(single);
         }
-        let goes_on = matches!(self.closing, Closing::No | Closing::QuitPending { .. });
+        let goes_on = self.closing.transfer_goes_on();
         let validated = self.addresses.validated().filter(|_| goes_on)?;
         let start = out.len();
-        if let Some(len) = self.poll_echo(now, out) {
+        if let Some(len) = self.validation.poll_echo(now, out) {
             return Some((validated, len));
         }
         let segment = match &mut self.machine {
@@ -548,10 +596,10 @@ impl Connection {
             }
         };
         if let Some(segment) = segment {
-            self.last_sent = now;
+            self.liveness.on_sent(now);
             let len = out.len() - start;
             self.on_sent_bytes(len, len.div_ceil(segment.max(1)));
-            self.amplification_limit.iter_mut().for_each(AmplificationLimit::on_others);
+            self.validation.on_others();
             self.quit_between_buffers(now);
         }
         segment.map(|segment| (validated, segment))
@@ -561,24 +609,20 @@ impl Connection {
     /// others wait.
     fn next_single(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<(Route, usize)> {
         let (validated, start) = (self.addresses.validated(), out.len());
-        let (route, number) = match self.outbox.poll(
-            validated,
-            self.amplification_limit.as_ref(),
-            &mut self.codec,
-            out,
-        ) {
-            Some(packet) => packet,
-            None => {
-                if let Closing::Closed(_) = self.closing {
-                    return None;
+        let (route, number) =
+            match self.outbox.poll(validated, self.validation.limit(), &mut self.codec, out) {
+                Some(packet) => packet,
+                None => {
+                    if self.closing.is_closed() {
+                        return None;
+                    }
+                    let interval = self.quit_interval();
+                    let (route, token) = self.addresses.poll_challenge(now, interval)?;
+                    (route, self.codec.put_challenge(out, &token))
                 }
-                let interval = self.quit_interval();
-                let (route, token) = self.addresses.poll_challenge(now, interval)?;
-                (route, self.codec.put_challenge(out, &token))
-            }
-        };
+            };
         let len = out.len() - start;
-        self.last_sent = now;
+        self.liveness.on_sent(now);
         self.on_sent_bytes(len, 1);
         if let Machine::Sender(sender) = &mut self.machine {
             // It has a number of the same sequence, which the sampler must count.
@@ -589,12 +633,10 @@ impl Connection {
 
     /// The timer that expires first, and when.
     pub(crate) fn next_timer(&self, now: Instant) -> Option<(Timer, Instant)> {
-        let machine = match &self.closing {
-            Closing::No | Closing::QuitPending { .. } => match &self.machine {
-                Machine::Sender(sender) => sender.next_timer(now),
-                Machine::Receiver(receiver) => receiver.next_timer(),
-            },
-            _ => None,
+        let machine = match &self.machine {
+            _ if !self.closing.transfer_goes_on() => None,
+            Machine::Sender(sender) => sender.next_timer(now),
+            Machine::Receiver(receiver) => receiver.next_timer(),
         };
         // Without a validated address nothing can leave, so there is no reason to wake.
         let is_validated = self.addresses.validated().is_some();
@@ -622,69 +664,263 @@ impl Connection {
             Machine::Receiver(receiver) => &mut receiver.events,
         }
     }
-}
 
-impl Connection {
-    /// Handles a datagram if it is the predicted one. False: nothing has changed, and it takes the
-    /// slow path.
-    pub(crate) fn take_predicted(
-        &mut self,
-        now: Instant,
-        route: Route,
-        bytes: &[u8],
-        meta: RecvMeta,
-    ) -> bool {
-        let Machine::Receiver(receiver) = &mut self.machine else { return false };
-        let fast =
-            self.closing == Closing::No && self.amplification_limit.is_none() && !self.silent;
-        if !fast || receiver.is_finished() {
-            return false;
+    // ---- closing by QUIT (RFC 998 §5.3.2; `docs/protocol §7.3`)
+
+    pub(crate) fn set_limit_cause(&mut self, limit: u8) {
+        if let Machine::Sender(sender) = &mut self.machine {
+            sender.set_limit_cause(limit);
         }
-        let Some(number) = receiver.take_predicted(now, bytes, meta, &mut self.codec) else {
-            return false;
+    }
+
+    /// The client quits.
+    pub(crate) fn quit(&mut self, now: Instant, reason: &str) {
+        if !self.closing.is_open() {
+            return;
+        }
+        self.closing.wait(now, reason);
+        let ends_buffer = self.profile.quits_between_buffers;
+        if let (Machine::Sender(sender), true) = (&mut self.machine, ends_buffer) {
+            sender.stop_new_buffers();
+        }
+        self.quit_between_buffers(now);
+    }
+
+    /// The client drops the connection: QUIT leaves once, without waiting for QUITACK.
+    pub(crate) fn forget(&mut self, now: Instant, reason: &str) {
+        if !self.closing.is_closed() {
+            self.outbox.push(OutboxPacket::Quit(reason.to_owned()));
+            self.close(now, CloseReason::Quit);
+        }
+    }
+
+    /// The QUIT exchange is over. An end that has everything by now has finished, whichever end
+    /// gave up, unless its own client stopped it (`docs/protocol §7.3`).
+    fn leave(&mut self, now: Instant, reason: CloseReason) {
+        let finished = reason != CloseReason::Quit && self.is_settled();
+        self.close(now, if finished { CloseReason::Finished } else { reason });
+    }
+
+    /// Sends a pending QUIT as soon as no buffer is under way.
+    fn quit_between_buffers(&mut self, now: Instant) {
+        let between = !self.profile.quits_between_buffers
+            || match &self.machine {
+                Machine::Sender(sender) => sender.is_between_buffers(),
+                Machine::Receiver(receiver) => receiver.is_between_buffers(),
+            };
+        if between {
+            self.send_pending_quit(now);
+        }
+    }
+
+    fn send_pending_quit(&mut self, now: Instant) {
+        if let Some(reason) = self.closing.pending() {
+            let reason = reason.to_owned();
+            self.begin_quitting(now, reason, CloseReason::Quit);
+        }
+    }
+
+    /// QUIT with this reason leaves at once, and the connection ends with this outcome.
+    fn begin_quitting(&mut self, now: Instant, reason: String, outcome: CloseReason) {
+        let times = (self.quit_interval(), self.liveness.death_timer());
+        self.closing.quit(now, reason, outcome, times);
+        self.repeat_quit(now);
+    }
+
+    fn repeat_quit(&mut self, now: Instant) {
+        match self.closing.on_interval(now, self.quit_interval()) {
+            None => {}
+            Some(QuitStep::Leave(outcome)) => self.leave(now, outcome),
+            Some(QuitStep::Repeat(reason)) => {
+                self.note_timer(now, ConnectionTimer::Quit);
+                self.outbox.push(OutboxPacket::Quit(reason));
+            }
+        }
+    }
+
+    fn quit_interval(&self) -> Duration {
+        quit_interval(match &self.machine {
+            Machine::Sender(sender) => sender.retry_timer(),
+            Machine::Receiver(receiver) => receiver.control_timer(),
+        })
+    }
+
+    // ---- address validation (`docs/protocol §2.3`)
+
+    /// The peer's address is not validated: `received` bytes came from it in one packet. `seed`
+    /// must never have been used before.
+    pub(crate) fn limit_amplification(
+        &mut self,
+        received: usize,
+        mut limit: AmplificationLimit,
+        seed: u64,
+    ) {
+        limit.on_received(received);
+        if let Machine::Sender(sender) = &mut self.machine {
+            limit.use_coins();
+            sender.test_by_coins(Some(seed));
+        }
+        self.validation.begin(limit);
+        self.update_allowance();
+    }
+
+    /// Whether only the peer's OPEN has arrived.
+    pub(crate) fn is_half_open(&self) -> bool {
+        self.liveness.is_half_open()
+    }
+
+    /// The peer opens the connection again: it was restarted before it sent anything else.
+    pub(crate) fn on_reopened(&mut self, now: Instant) {
+        self.liveness.on_reopened(now);
+    }
+
+    /// The peer's address is validated.
+    pub(crate) fn on_address_validated(&mut self) {
+        self.liveness.on_address_validated();
+        if self.validation.finish()
+            && let Machine::Sender(sender) = &mut self.machine
+        {
+            sender.test_by_coins(None);
+        }
+        self.update_allowance();
+    }
+
+    /// A datagram of `bytes` came from the peer's address.
+    pub(crate) fn on_received(&mut self, bytes: usize) {
+        if self.validation.limit().is_none() {
+            return;
+        }
+        self.validation.on_received(bytes);
+        if let Machine::Receiver(receiver) = &mut self.machine {
+            receiver.renew_allowance();
+        }
+        self.update_allowance();
+    }
+
+    /// Queues a KEEPALIVE, unless the amplification limit is better spent.
+    pub(crate) fn push_keepalive(&mut self, keepalive: Keepalive) {
+        let waiting = match &self.machine {
+            Machine::Receiver(receiver) if receiver.waits_for_ack() => WaitingPacket::Control,
+            Machine::Sender(sender) if sender.waits_for_room() => WaitingPacket::Data,
+            _ => WaitingPacket::No,
         };
-        let underway = receiver.underway();
-        self.addresses.on_authentic(now, route, number, bytes.len());
-        (self.last_received, self.last_probe) = (now, now);
-        self.peer_gone.on_authentic(now, self.codec.upcoming());
-        self.watchdog.on_moved(now, underway);
-        true
+        if self.validation.allows_keepalive(self.profile.keepalive_bytes, waiting) {
+            self.outbox.push(OutboxPacket::Keepalive(keepalive));
+        }
     }
 
-    /// Whether this packet is the predicted one.
-    #[cfg(test)]
-    pub(crate) fn is_predicted(&self, now: Instant, raw: &[u8]) -> bool {
-        let Machine::Receiver(receiver) = &self.machine else { return false };
-        receiver.is_predicted(now, raw, &self.codec)
+    /// Whether a datagram of `bytes` may be sent; if so it is counted.
+    pub(crate) fn may_go(&mut self, bytes: usize) -> bool {
+        let may = self.validation.allows(bytes);
+        if may {
+            self.on_sent_bytes(bytes, 1);
+        }
+        may
     }
-}
 
-impl Connection {
-    /// DATA, LDATA or REPAIR.
-    fn handle_of_buffer(
+    /// Counts sent datagrams.
+    fn on_sent_bytes(&mut self, bytes: usize, packets: usize) {
+        if self.validation.limit().is_some() {
+            self.validation.on_sent_bytes(bytes, packets);
+            self.update_allowance();
+        }
+    }
+
+    /// Evaluates the coins that the peer's packets guessed.
+    fn check_coin_evidence(&mut self) {
+        let (Some(_), Machine::Sender(sender)) = (self.validation.limit(), &mut self.machine)
+        else {
+            return;
+        };
+        let evidence = sender.take_coin_evidence();
+        if evidence == CoinEvidence::default() {
+            return;
+        }
+        match self.validation.on_coins(evidence) {
+            true => self.on_address_validated(),
+            false => self.update_allowance(),
+        }
+    }
+
+    /// The passive end has not validated this address: `packet` returns its number.
+    pub(crate) fn echo(&mut self, now: Instant, echo: (u32, Vec<u8>)) {
+        self.validation.echo(now, echo);
+    }
+
+    /// The passive end sent another RESPONSE, with another number or none.
+    pub(crate) fn on_response(&mut self, now: Instant, echo: Option<(u32, Vec<u8>)>) {
+        if self.validation.on_response(now, echo, self.is_settled()) {
+            let reason = "this end was started again".to_owned();
+            self.begin_quitting(now, reason, CloseReason::Forgotten);
+        }
+    }
+
+    /// Updates the machine's limit.
+    fn update_allowance(&mut self) {
+        let limit = self.validation.limit();
+        match &mut self.machine {
+            Machine::Sender(sender) => {
+                sender.set_allowance(limit.map_or(u64::MAX, AmplificationLimit::room));
+            }
+            Machine::Receiver(receiver) => {
+                let datagram = limit.map(AmplificationLimit::largest);
+                receiver.set_allowance(datagram);
+            }
+        }
+    }
+
+    // ---- branches (`docs/protocol §4.10`) and subflows
+
+    /// Allows connections to branch from this one.
+    pub(crate) fn let_branch(&mut self, branches: Branches) {
+        self.branches = Some(Box::new(branches));
+    }
+
+    /// Its branches, if it may have any now.
+    pub(crate) fn branches(&mut self) -> Option<&mut Branches> {
+        self.branches.as_deref_mut().filter(|_| self.closing.is_open())
+    }
+
+    /// The active end makes a branch with the wanted parameters, limited to the negotiated ones.
+    /// BRANCH announces it next.
+    pub(crate) fn make_branch(
         &mut self,
         now: Instant,
-        received: &DecodedPacket<'_>,
-        meta: RecvMeta,
-    ) -> PacketOutcome {
-        let Machine::Receiver(receiver) = &mut self.machine else { return PacketOutcome::Dropped };
-        if matches!(self.closing, Closing::Draining { .. }) {
-            return PacketOutcome::Dropped;
-        }
-        let codec = &mut self.codec;
-        match received {
-            DecodedPacket::Data { header, raw } => {
-                receiver.handle_data(now, header, raw, meta, codec)
-            }
-            DecodedPacket::Repair { header, raw } => {
-                receiver.handle_repair(now, header, raw, meta, codec)
-            }
-            DecodedPacket::Other { .. } => PacketOutcome::Dropped,
+        wanted: HandshakePayload,
+    ) -> Option<(Branch, ChainKeys)> {
+        let made = self.branches()?.make(now, wanted)?;
+        self.push_due_branches(now);
+        Some(made)
+    }
+
+    /// Queues the BRANCHes that are due.
+    fn push_due_branches(&mut self, now: Instant) {
+        let due = self.branches.as_mut().map_or_else(Vec::new, |of| of.take_due(now));
+        for branch in due {
+            self.outbox.push(OutboxPacket::Branch(Box::new(branch)));
         }
     }
-}
 
-impl Connection {
+    /// The cipher of its packets, if encrypted.
+    pub(crate) fn cipher(&self) -> Option<Cipher> {
+        self.codec.cipher()
+    }
+
+    /// A packet of the branch with this id arrived.
+    pub(crate) fn on_branch_confirmed(&mut self, id: u32) {
+        if let Some(branches) = &mut self.branches {
+            branches.on_confirmed(id);
+        }
+    }
+
+    /// The connection that this one branched from has closed, so BRANCH leaves no more.
+    pub(crate) fn on_stem_closed(&mut self, now: Instant, reason: &CloseReason) {
+        if self.liveness.is_half_open() {
+            self.outbox.clear();
+            self.close(now, reason.clone());
+        }
+    }
+
     /// The codec of a branch or subflow with these keys, at its active or passive end. It must be
     /// made once for each.
     pub(crate) fn codec_of(&self, keys: &ChainKeys, active: bool) -> Option<Codec> {

@@ -1,18 +1,25 @@
 //! One end of a connection: handshake, keys, one machine (sender or receiver), close.
 
-mod branches;
-mod introspect;
-mod runtime_control;
+mod client;
+mod event_queue;
+mod replies;
 pub mod subflows;
 
-use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
+
+use event_queue::EventQueue;
+pub(crate) use replies::EXPLANATIONS;
+use replies::Replies;
+use subflows::{FIRST_SHARE, Subflow, Subflows};
 
 use crate::amplification_limit::AmplificationLimit;
 use crate::api::{CloseReason, Datagram, Ecn, Event, RecvMeta, Route, Transmit};
 use crate::buffer::Buffer;
-use crate::config::{Config, PublicKey, Role, RuntimeSettings};
-use crate::connection::{Connection, DatagramOutcome, Machine};
+use crate::config::{
+    Config, FixedRate, FixedRateSpec, Policy, PublicKey, Role, RuntimeSettings, Wire,
+};
+use crate::connection::{Branches, Connection, DatagramOutcome, DeathTimers, Machine};
+use crate::crypto::exporter::ExporterSecret;
 use crate::entropy::Entropy;
 use crate::handshake::active::{Active, InitiatorEvent};
 use crate::handshake::passive::{CurrentConnection, Passive, ResponderAction};
@@ -25,18 +32,10 @@ use crate::sender::Sender;
 use crate::time::Instant;
 use crate::timers::{ConnectionTimer, Timer};
 use crate::trace::{TraceEvent, TraceQueue};
-use crate::units::BufferNumber;
-use crate::wire::packet::{End, Keepalive, Parameters, Verdict};
-use crate::wire::sealed::{self, PacketType};
+use crate::wire::packet::{Keepalive, Parameters};
+use crate::wire::sealed::{self, HandshakePayload, PacketType};
 use crate::wire_profile::WireProfile;
 use crate::{emulated, loss_detection};
-
-/// Most handshake packets in the queue: any sender can provoke them, faster than they leave.
-const MAX_REPLIES: usize = 16;
-
-/// Handshake packets that only explain a refusal.
-pub(crate) const EXPLANATIONS: [u8; 3] =
-    [PacketType::Refused as u8, PacketType::Unknown as u8, PacketType::Key as u8];
 
 /// The handshake of this end.
 #[derive(Debug)]
@@ -53,26 +52,26 @@ enum HandshakeSide {
 pub struct Endpoint {
     config: Config,
     steering: RuntimeSettings,
-    profile: WireProfile,
     opener: HandshakeSide,
     connection: Option<Connection>,
     /// The static key of the connection's peer.
     peer_key: Option<PublicKey>,
     /// The local id of the connection that this one branched from, if it did.
     stem: Option<u32>,
-    /// Buffers offered before the connection was open.
-    offered: Vec<Buffer>,
-    /// HAVE bytes given before the connection was open.
-    have: Option<Vec<u8>>,
-    /// Handshake packets to send.
-    outbox: VecDeque<(Route, Vec<u8>)>,
-    /// The newest packet was a handshake packet: now it is the connection's turn.
-    replied: bool,
-    events: VecDeque<Event>,
+    before_open: BeforeOpen,
+    replies: Replies,
+    events: EventQueue,
     trace: TraceQueue,
-    closed: bool,
-    subflows: subflows::Subflows,
+    subflows: Subflows,
     counts: DatagramCounts,
+}
+
+/// What a receiver's client gave before the connection was open.
+#[derive(Debug, Default)]
+struct BeforeOpen {
+    offered: Vec<Buffer>,
+    /// The list of stored data, for HAVE.
+    have: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Default)]
@@ -122,89 +121,18 @@ impl Endpoint {
     fn new(config: Config, opener: HandshakeSide) -> Self {
         Self {
             trace: TraceQueue::new(config.trace),
-            profile: WireProfile::of(config.wire),
             config,
             steering: RuntimeSettings::default(),
             opener,
             connection: None,
             peer_key: None,
             stem: None,
-            offered: Vec::new(),
-            have: None,
-            outbox: VecDeque::new(),
-            replied: false,
-            events: VecDeque::new(),
-            closed: false,
-            subflows: subflows::Subflows::default(),
+            before_open: BeforeOpen::default(),
+            replies: Replies::default(),
+            events: EventQueue::default(),
+            subflows: Subflows::default(),
             counts: DatagramCounts::default(),
         }
-    }
-
-    // ---- the client's verbs
-
-    /// Sender: the buffer for `number`, as wanted; `last` if no buffer follows it. A buffer that is
-    /// not wanted comes back as [`Event::Released`].
-    pub fn supply(&mut self, now: Instant, number: BufferNumber, buffer: Buffer, last: bool) {
-        match self.connection.as_mut().filter(|_| !self.closed) {
-            Some(connection) => connection.supply(now, number, buffer, last),
-            None => self.hand_back(Event::Released(number, buffer)),
-        }
-        self.take_trace();
-    }
-
-    /// Sender: no buffer beyond `end.buffers` will be supplied.
-    pub fn end(&mut self, now: Instant, end: End) {
-        self.connection.iter_mut().for_each(|connection| connection.end(now, end));
-    }
-
-    /// Sender: sets what limits the transfer so far, for `Stats::limit` of both ends
-    /// (`docs/protocol §8.6`).
-    pub fn say_limit(&mut self, limit: u8) {
-        self.connection.iter_mut().for_each(|connection| connection.set_limit_cause(limit));
-    }
-
-    /// Receiver, before the first [`Endpoint::offer`] of a connection of `sealed`: sends the other
-    /// client a list of the data that are stored already (HAVE, `docs/protocol §8.7`). A list
-    /// longer than `MAX_HAVE_IN_ALL` bytes is not sent. No buffer is granted before the last of it
-    /// is in the FIFO.
-    ///
-    /// An end that gets the list, and buffers, before [`Event::Opened`] grants them with its first
-    /// packet under keys, a round trip sooner (`docs/protocol §4.3`); but only to the first
-    /// peer.
-    pub fn tell(&mut self, _now: Instant, have: &[u8]) {
-        match &mut self.connection {
-            Some(connection) => connection.announce_have(have, false),
-            None => self.have = Some(have.to_vec()),
-        }
-    }
-
-    /// Receiver: an empty buffer, for a GO. One too small for the transfer, or for which no data
-    /// will come, is handed back as [`Event::Returned`].
-    pub fn offer(&mut self, now: Instant, buffer: Buffer) {
-        match &mut self.connection {
-            _ if self.closed => self.hand_back(Event::Returned(buffer)),
-            Some(connection) => connection.offer(now, buffer),
-            None => self.offered.push(buffer),
-        }
-        self.take_trace();
-    }
-
-    /// Receiver, after [`Event::Complete`] on `sealed`: everything is stored and verified, with
-    /// this verdict.
-    pub fn judge(&mut self, _now: Instant, verdict: Verdict) {
-        let Some(connection) = &mut self.connection else { return };
-        connection.set_verdict(verdict);
-    }
-
-    /// The client gives up; QUIT has the reason for the other client. It leaves only once if the
-    /// peer may have the connection open while this end has not confirmed it.
-    pub fn quit(&mut self, now: Instant, reason: &str) {
-        match &mut self.connection {
-            _ if self.closed => {}
-            Some(connection) => connection.quit(now, reason),
-            None => self.quit_opening(now, reason),
-        }
-        self.collect(now);
     }
 
     // ---- inputs
@@ -265,8 +193,8 @@ impl Endpoint {
         }
         let closing = self.connection.as_ref().is_some_and(Connection::is_closing);
         let config = &self.config;
-        let grants = if self.steering.paused { 0 } else { self.offered.len() as u32 };
-        let have = self.have.as_deref().filter(|_| config.role == Role::Receiver);
+        let grants = if self.steering.paused { 0 } else { self.before_open.offered.len() as u32 };
+        let have = self.before_open.have.as_deref().filter(|_| config.role == Role::Receiver);
         let words = |parameters: &Parameters, table_bytes| {
             let of = negotiated(config, parameters, table_bytes, now, HandshakeRtt::default());
             Receiver::early_messages(&of, have?, grants)
@@ -283,7 +211,7 @@ impl Endpoint {
             HandshakeSide::Active(active) => match active.handle_datagram(at, route, bytes, &words)
             {
                 InitiatorEvent::Nothing => match active.take_abort() {
-                    Some(abort) => self.reply(route, abort),
+                    Some(abort) => self.replies.push(route, abort),
                     None => return DatagramOutcome::Dropped,
                 },
                 InitiatorEvent::Authentic => {}
@@ -322,30 +250,18 @@ impl Endpoint {
                 self.reply_within_room(route, packet);
             }
             ResponderAction::ReplyWithControl(response, words) => {
-                self.reply(route, response);
-                self.reply(route, words);
+                self.replies.push(route, response);
+                self.replies.push(route, words);
             }
             ResponderAction::Validated(packet) => {
                 self.connection.iter_mut().for_each(Connection::on_address_validated);
-                self.reply(route, packet);
+                self.replies.push(route, packet);
             }
             ResponderAction::Opened(opened, first) => {
                 self.open(now, route, *opened, first, meta);
             }
         }
         DatagramOutcome::Authentic
-    }
-
-    /// Queues a handshake packet. When the queue is full, a packet that only explains is dropped,
-    /// and any other replaces the oldest: a true peer sends again.
-    fn reply(&mut self, to: Route, packet: Vec<u8>) {
-        if self.outbox.len() >= MAX_REPLIES {
-            if matches!(packet.get(3), Some(kind) if EXPLANATIONS.contains(kind)) {
-                return;
-            }
-            self.outbox.pop_front();
-        }
-        self.outbox.push_back((to, packet));
     }
 
     /// A connection is open and replaces one that was open before. `first` is the packet that
@@ -371,7 +287,7 @@ impl Endpoint {
         if let Machine::Sender(sender) = &mut machine {
             sender.skip_numbers(entropy.draw());
         }
-        let deaths = (self.config.death_timer, parameters.death_timer);
+        let deaths = DeathTimers { own: self.config.death_timer, peer: parameters.death_timer };
         let seed = entropy.draw_u64();
         let addresses = match opened.location {
             PeerLocation::Validated => {
@@ -400,7 +316,7 @@ impl Endpoint {
         self.peer_key = opened.peer_key;
         self.announce(now, route, parameters, &negotiated);
         if let Some(reply) = opened.reply.filter(|reply| connection.may_go(reply.len())) {
-            self.reply(route, reply);
+            self.replies.push(route, reply);
         }
         if self.steering != RuntimeSettings::default() {
             self.apply(now, &mut connection, None);
@@ -420,7 +336,7 @@ impl Endpoint {
             let abort = old.supersede(now);
             self.trace.take_over(old.trace());
             self.events.append(old.events_mut());
-            abort.into_iter().for_each(|(to, packet)| self.reply(to, packet));
+            abort.into_iter().for_each(|(to, packet)| self.replies.push(to, packet));
         }
     }
 
@@ -433,7 +349,7 @@ impl Endpoint {
         negotiated: &Negotiated,
     ) {
         let image_bytes = negotiated.geometry.buffer_bytes;
-        self.events.push_back(Event::Opened { peer: route.peer, parameters, image_bytes });
+        self.events.push(Event::Opened { peer: route.peer, parameters, image_bytes });
         let traced = TraceEvent::Opened {
             role: self.config.role,
             wire: self.config.wire,
@@ -465,10 +381,10 @@ impl Endpoint {
         connection: &mut Connection,
         early_control_sent: Option<(Instant, bool)>,
     ) {
-        if let Some(have) = self.have.take() {
+        if let Some(have) = self.before_open.have.take() {
             connection.announce_have(&have, early_control_sent.is_some());
         }
-        for buffer in self.offered.drain(..) {
+        for buffer in self.before_open.offered.drain(..) {
             connection.offer(now, buffer);
         }
         if let (Some((at, once)), Machine::Receiver(receiver)) =
@@ -502,18 +418,14 @@ impl Endpoint {
     }
 
     fn close(&mut self, now: Instant, reason: CloseReason) {
-        if !std::mem::replace(&mut self.closed, true) {
+        if !self.events.is_closed() {
             self.subflows.end();
-            self.events.extend(self.offered.drain(..).map(Event::Returned));
+            for buffer in self.before_open.offered.drain(..) {
+                self.events.push(Event::Returned(buffer));
+            }
             self.trace.push(now, TraceEvent::Closed { how: reason.name() });
-            self.events.push_back(Event::Closed(reason));
+            self.events.push(Event::Closed(reason));
         }
-    }
-
-    /// Late buffers are returned before [`Event::Closed`], which is the last event.
-    fn hand_back(&mut self, event: Event) {
-        let end = self.events.iter().rposition(|event| matches!(event, Event::Closed(_)));
-        self.events.insert(end.unwrap_or(self.events.len()), event);
     }
 
     // ---- outputs
@@ -533,46 +445,39 @@ impl Endpoint {
         self.counts.sent_bytes += len as u64;
         let kind = batch.get(start + 3).copied().unwrap_or(255);
         self.trace.push(now, TraceEvent::Sent { kind, packets, bytes: len as u32 });
-        let asks = self.profile.ecn && kind != PacketType::Open as u8;
-        let ecn = (asks && self.answers_marks()).then_some(Ecn::Ect0);
+        let marks = kind != PacketType::Open as u8 && self.answers_marks();
+        let ecn = marks.then_some(Ecn::Ect0);
         Some(Transmit { to: route.peer, local: route.local, ecn, segment, len })
     }
 
-    /// Whether this end sends data under a rate law that responds to ECN marks.
+    /// Whether this end sends data on a wire with ECN, under a rate law that responds to marks.
     fn answers_marks(&self) -> bool {
         let machine = self.connection.as_ref().map(|connection| &connection.machine);
-        matches!(machine, Some(Machine::Sender(sender)) if sender.answers_marks())
+        let answers = matches!(machine, Some(Machine::Sender(sender)) if sender.answers_marks());
+        answers && WireProfile::of(self.config.wire).ecn
     }
 
     /// Handshake packets and the connection take turns, so that a flood of OPENs does not starve
     /// it.
     fn next_batch(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<(Route, usize)> {
-        if !std::mem::take(&mut self.replied)
-            && let Some(next) = self.next_reply(batch)
+        if self.replies.take_turn()
+            && let Some(next) = self.replies.poll(batch)
         {
             return Some(next);
         }
-        self.next_of_connection(now, batch).or_else(|| self.next_reply(batch))
-    }
-
-    fn next_reply(&mut self, batch: &mut Vec<u8>) -> Option<(Route, usize)> {
-        let (to, packet) = self.outbox.pop_front()?;
-        self.replied = true;
-        batch.extend_from_slice(&packet);
-        Some((to, packet.len()))
+        self.next_of_connection(now, batch).or_else(|| self.replies.poll(batch))
     }
 
     fn next_of_connection(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<(Route, usize)> {
         if let Some(connection) = &mut self.connection {
-            // A full buffer is still with the client: its next offer will share a packet with the
-            // OK (RFC 1030).
-            if self.events.iter().any(|e| matches!(e, Event::Filled(..))) {
+            // The client's next offer will share a packet with the OK (RFC 1030).
+            if self.events.has_filled() {
                 return None;
             }
             return connection.poll_transmit(now, batch);
         }
         match &mut self.opener {
-            HandshakeSide::Active(active) if !self.closed => {
+            HandshakeSide::Active(active) if !self.events.is_closed() => {
                 let len = active.poll_transmit(now, batch)?;
                 Some((Route { peer: active.peer(), local: None }, len))
             }
@@ -582,7 +487,7 @@ impl Endpoint {
 
     /// The next event, if any.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.events.pop()
     }
 
     /// The next trace event, if tracing is on.
@@ -597,7 +502,7 @@ impl Endpoint {
 
     /// The same with the timer that is the reason.
     pub fn next_timer(&self, now: Instant) -> Option<(Timer, Instant)> {
-        if !self.outbox.is_empty() {
+        if !self.replies.is_empty() {
             return Some((ConnectionTimer::Outbox.into(), now));
         }
         match (&self.connection, &self.opener) {
@@ -605,7 +510,7 @@ impl Endpoint {
                 let timers = [connection.next_timer(now), self.subflows.next_timer(now)];
                 timers.into_iter().flatten().min_by_key(|(_, at)| *at)
             }
-            _ if self.closed => None,
+            _ if self.events.is_closed() => None,
             (None, HandshakeSide::Active(active)) => active.next_timer(),
             (None, HandshakeSide::Passive(_) | HandshakeSide::Done) => None,
         }
@@ -616,19 +521,17 @@ impl Endpoint {
             self.trace.take_over(connection.trace());
         }
     }
-}
 
-impl Endpoint {
     /// The client gives up before the connection is open here. A peer that answered, or got early
     /// control messages, may have it open, and would wait for the rest of its death timer.
-    pub(super) fn quit_opening(&mut self, now: Instant, reason: &str) {
+    fn quit_opening(&mut self, now: Instant, reason: &str) {
         match &mut self.opener {
             HandshakeSide::Active(active) => {
                 let to = Route { peer: active.peer(), local: None };
                 let quits = active.quits(reason);
-                self.outbox.extend(quits.into_iter().map(|packet| (to, packet)));
+                self.replies.extend(quits.into_iter().map(|packet| (to, packet)));
             }
-            HandshakeSide::Passive(passive) => self.outbox.extend(passive.quits(reason)),
+            HandshakeSide::Passive(passive) => self.replies.extend(passive.quits(reason)),
             HandshakeSide::Done => {}
         }
         self.close(now, CloseReason::Quit);
@@ -636,7 +539,7 @@ impl Endpoint {
 
     /// A datagram arrived.
     pub fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>) {
-        if self.closed {
+        if self.events.is_closed() {
             return;
         }
         let (len, kind) = (datagram.bytes.len(), datagram.bytes.get(3).copied().unwrap_or(255));
@@ -677,10 +580,10 @@ impl Endpoint {
 
     /// Queues a handshake packet; to an address that is not validated only within the amplification
     /// limit (`docs/protocol §2.3`).
-    pub(super) fn reply_within_room(&mut self, to: Route, packet: Vec<u8>) {
+    fn reply_within_room(&mut self, to: Route, packet: Vec<u8>) {
         let own = self.connection.as_mut().filter(|connection| connection.may_come_from(to));
         if own.is_none_or(|connection| connection.may_go(packet.len())) {
-            self.reply(to, packet);
+            self.replies.push(to, packet);
         }
     }
 
@@ -691,6 +594,78 @@ impl Endpoint {
         };
         let Datagram { from, local, meta, ref bytes } = *datagram;
         connection.take_predicted(now, Route { peer: from, local }, bytes, meta)
+    }
+
+    /// A connection is open, with this exporter secret if it has one: allows its subflows and
+    /// branches.
+    fn let_begin(
+        &mut self,
+        connection: &mut Connection,
+        root: Option<ExporterSecret>,
+        parameters: &Parameters,
+        table_bytes: u32,
+        rtt: HandshakeRtt,
+    ) {
+        let active = matches!(self.opener, HandshakeSide::Active(_));
+        if active && self.config.wire == Wire::Sealed {
+            // Drops the handshake state, which would reveal all later keys.
+            self.opener = HandshakeSide::Done;
+        }
+        self.subflows.begin(parameters, table_bytes, root.as_ref().map(ExporterSecret::subflows));
+        let root = root.filter(|_| self.config.branches);
+        let Some((root, cipher)) = root.zip(connection.cipher()) else { return };
+        let parameters = parameters.clone();
+        let settled = HandshakePayload { parameters, ciphers: cipher.bit(), table_bytes };
+        connection.let_branch(Branches::of(root.branches(), active, settled, rtt));
+    }
+
+    /// A datagram that is not this connection's: it may belong to a subflow whose address is under
+    /// validation.
+    fn handle_subflow_datagram(&mut self, now: Instant, datagram: Datagram<'_>) -> bool {
+        let Some(number) = self.subflows.number_of(datagram.bytes) else { return false };
+        if self.subflows.has_begun(number) {
+            return self.subflows.handle_answer(now, number, datagram);
+        }
+        self.open_subflow(now, number, datagram).is_some()
+    }
+
+    /// The first packet of a subflow, if it is authentic: its address is validated next.
+    fn open_subflow(&mut self, now: Instant, number: u8, datagram: Datagram<'_>) -> Option<()> {
+        let Datagram { from, local, meta, bytes } = datagram;
+        let route = Route { peer: from, local };
+        let keys = self.subflows.unused_keys(number)?;
+        let codec = self.connection.as_ref()?.codec_of(keys, false)?;
+        if !codec.authenticates(bytes) {
+            return None;
+        }
+        let entropy = self.subflows.draw()?;
+        self.subflows.begin_number(number);
+        let mut opened = self.subflows.opened(codec, self.stats(now).min_rtt, entropy)?;
+        opened.location = PeerLocation::OneOf(vec![(route, bytes.len() as u64)]);
+        let end = self.subflow(now, route, meta, opened, Some(bytes));
+        self.subflows.validate(now, Subflow { number, peer: route, end });
+        Some(())
+    }
+
+    fn subflow(
+        &self,
+        now: Instant,
+        route: Route,
+        meta: RecvMeta,
+        opened: Opened,
+        first: Option<&mut [u8]>,
+    ) -> Endpoint {
+        // Its share bounds it, so its own law decides nothing.
+        let config = Config {
+            policy: Policy::Fixed(FixedRate(FixedRateSpec::Rate(FIRST_SHARE.rate))),
+            accept_any_role: false,
+            remembered: Vec::new(),
+            trace: false,
+            ..self.config.clone()
+        };
+        let mut end = Endpoint::served(config, now, route, meta, opened, first);
+        end.be_led(FIRST_SHARE);
+        end
     }
 }
 

@@ -3,7 +3,7 @@
 mod harness;
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs;
 use std::io::Read;
 use std::path::Path;
 
@@ -15,9 +15,9 @@ fn inputs(target: &str) -> BTreeMap<String, Vec<u8>> {
         .join("tests/corpus")
         .join(target)
         .with_extension("tar.gz");
-    let file = File::open(archive).expect("the committed corpus");
+    let packed = fs::read(archive).expect("the committed corpus");
     let mut inputs = BTreeMap::new();
-    for entry in tar::Archive::new(GzDecoder::new(file)).entries().expect("an archive") {
+    for entry in tar::Archive::new(GzDecoder::new(&packed[..])).entries().expect("an archive") {
         let mut entry = entry.expect("an entry");
         if !entry.header().entry_type().is_file() {
             continue;

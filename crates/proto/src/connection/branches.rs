@@ -4,10 +4,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::outbox::OutboxPacket;
-use super::{Closing, Connection};
-use crate::api::CloseReason;
-use crate::crypto::cipher::Cipher;
 use crate::crypto::exporter::{Chain, ChainKeys};
 use crate::negotiated::{HandshakeRtt, PacketOutcome};
 use crate::time::{Instant, earliest};
@@ -33,7 +29,7 @@ pub(crate) struct Branches {
     /// The negotiated parameters: those of branches are no looser.
     negotiated: HandshakePayload,
     /// Round trip of the handshake, if measured, and its upper bound.
-    pub(crate) rtt: HandshakeRtt,
+    rtt: HandshakeRtt,
     side: BranchSide,
 }
 
@@ -108,6 +104,11 @@ impl Branches {
         Self { negotiated, rtt, side }
     }
 
+    /// Round trip of the connection's handshake.
+    pub(crate) fn rtt(&self) -> HandshakeRtt {
+        self.rtt
+    }
+
     /// The negotiated parameters of the connection.
     pub(crate) fn negotiated(&self) -> &HandshakePayload {
         &self.negotiated
@@ -155,30 +156,17 @@ impl Branches {
             BranchSide::Passive { .. } => None,
         }
     }
-}
-
-impl Connection {
-    /// Allows connections to branch from this one.
-    pub(crate) fn let_branch(&mut self, branches: Branches) {
-        self.branches = Some(Box::new(branches));
-    }
-
-    /// Its branches, if it may have any now.
-    pub(crate) fn branches(&mut self) -> Option<&mut Branches> {
-        self.branches.as_deref_mut().filter(|_| self.closing == Closing::No)
-    }
 
     /// The active end makes a branch with the wanted parameters, limited to the negotiated ones.
-    /// BRANCH announces it next.
-    pub(crate) fn make_branch(
+    /// Its BRANCH is due now.
+    pub(super) fn make(
         &mut self,
         now: Instant,
         wanted: HandshakePayload,
     ) -> Option<(Branch, ChainKeys)> {
-        let branches = self.branches.as_mut().filter(|_| self.closing == Closing::No)?;
-        let offer = branches.within(wanted);
-        let wait = (branches.rtt.measured.unwrap_or_default() * 3 / 2).max(MIN_INTERVAL);
-        let BranchSide::Active { chain, next: number, unacked } = &mut branches.side else {
+        let offer = self.within(wanted);
+        let wait = (self.rtt.measured.unwrap_or_default() * 3 / 2).max(MIN_INTERVAL);
+        let BranchSide::Active { chain, next: number, unacked } = &mut self.side else {
             return None;
         };
         if unacked.len() >= MAX_PENDING {
@@ -188,58 +176,35 @@ impl Connection {
         *number += 1;
         let until = now + branch.offer.parameters.death_timer.min(MAX_DURATION);
         unacked.push(UnackedBranch { branch: branch.clone(), id: keys.id, next: now, wait, until });
-        self.repeat_branches(now);
         Some((branch, keys))
     }
 
-    /// The cipher of its packets, if encrypted.
-    pub(crate) fn cipher(&self) -> Option<Cipher> {
-        self.codec.cipher()
-    }
-
     /// A packet of the branch with this id arrived.
-    pub(crate) fn on_branch_confirmed(&mut self, id: u32) {
-        if let Some(BranchSide::Active { unacked, .. }) =
-            self.branches.as_mut().map(|of| &mut of.side)
-        {
+    pub(super) fn on_confirmed(&mut self, id: u32) {
+        if let BranchSide::Active { unacked, .. } = &mut self.side {
             unacked.retain(|of| of.id != id);
         }
     }
 
-    /// The connection that this one branched from has closed, so BRANCH leaves no more.
-    pub(crate) fn on_stem_closed(&mut self, now: Instant, reason: &CloseReason) {
-        if self.half_open {
-            self.outbox.clear();
-            self.close(now, reason.clone());
-        }
-    }
-
-    /// Queues the BRANCHes that are due.
-    /// BRANCHes leave again whose time has come.
-    pub(super) fn repeat_branches(&mut self, now: Instant) {
-        let Some(BranchSide::Active { unacked, .. }) =
-            self.branches.as_mut().map(|of| &mut of.side)
-        else {
-            return;
-        };
+    /// The BRANCHes that are due. Each leaves again after a longer interval.
+    pub(super) fn take_due(&mut self, now: Instant) -> Vec<Branch> {
+        let BranchSide::Active { unacked, .. } = &mut self.side else { return Vec::new() };
+        let mut due = Vec::new();
         for of in unacked.iter_mut().filter(|of| of.next <= now) {
-            self.outbox.push(OutboxPacket::Branch(Box::new(of.branch.clone())));
+            due.push(of.branch.clone());
             of.next = now + of.wait;
             of.wait = (of.wait * 3 / 2).min(MAX_INTERVAL.max(of.wait));
         }
         unacked.retain(|of| of.next < of.until);
+        due
     }
 
-    /// A BRANCH: accepted if branches are allowed, its number is new, and no parameter is looser
-    /// than negotiated.
-    pub(super) fn handle_branch(&mut self, branch: Branch) -> PacketOutcome {
-        let Some(branches) = self.branches.as_mut().filter(|_| self.closing == Closing::No) else {
-            return PacketOutcome::Dropped;
-        };
-        if !branches.holds(&branch.offer) {
+    /// A BRANCH: accepted if its number is new and no parameter is looser than negotiated.
+    pub(super) fn handle(&mut self, branch: Branch) -> PacketOutcome {
+        if !self.holds(&branch.offer) {
             return PacketOutcome::Dropped;
         }
-        match &mut branches.side {
+        match &mut self.side {
             BranchSide::Active { .. } => {
                 return PacketOutcome::Violation("a packet of the active end's");
             }

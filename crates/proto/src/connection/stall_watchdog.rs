@@ -4,11 +4,9 @@
 
 use std::time::Duration;
 
-use super::{Closing, Connection, MAX_KEEPALIVE_INTERVAL, Machine, SILENT_AFTER};
-use crate::api::{CloseReason, Stall, StallKind};
-use crate::negotiated::ProgressCounter;
+use crate::api::{Stall, StallKind};
+use crate::negotiated::{ProgressCounter, ProgressTimescale};
 use crate::time::Instant;
-use crate::timers::ConnectionTimer;
 
 /// Shortest stall, however short the death timer: after an outage, repetitions and probes of the
 /// packet size are some seconds apart.
@@ -68,6 +66,27 @@ impl StallWatch {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StallWatchdog([StallWatch; 2]);
 
+/// The progress that a machine expects.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ExpectedProgress {
+    pub(super) underway: [Option<ProgressCounter>; 2],
+    /// What stalls if that progress does not come.
+    pub(super) kinds: [StallKind; 2],
+    pub(super) timescale: ProgressTimescale,
+}
+
+impl ExpectedProgress {
+    /// How long a stall lasts before the connection closes.
+    fn patience(&self, death_timer: Duration) -> Duration {
+        let ProgressTimescale { round_trip, answer, interval } = self.timescale;
+        let patience = death_timer.max(MIN_STALL);
+        let trips = round_trip.saturating_mul(ROUND_TRIPS);
+        // A receiver that grants nothing makes the interval endless.
+        let trips = trips.max(answer.saturating_mul(ANSWERS));
+        patience.max(trips).max(interval.saturating_mul(INTERVALS))
+    }
+}
+
 impl StallWatchdog {
     /// A new packet came, which is progress of every kind.
     pub(super) fn on_moved(&mut self, now: Instant, underway: [Option<ProgressCounter>; 2]) {
@@ -76,52 +95,28 @@ impl StallWatchdog {
             ..StallWatch::default()
         });
     }
-}
 
-impl Connection {
-    /// A packet of the peer came, the one before at `before`. If the transfer has stalled for too
-    /// long, closes the connection with QUIT.
-    pub(super) fn watch_progress(&mut self, now: Instant, before: Instant) {
-        if self.closing != Closing::No {
-            return;
-        }
-        if self.addresses.validated().is_none() {
-            // Nothing but CHALLENGEs may leave (`docs/protocol §4.3`).
-            self.watchdog = StallWatchdog::default();
-            return;
-        }
-        let (underway, standstill, pace) = match &self.machine {
-            Machine::Sender(sender) => {
-                ([sender.underway(), None], [StallKind::Data; 2], sender.pace_of_progress())
-            }
-            Machine::Receiver(receiver) => {
-                let standstill = [StallKind::Missing, StallKind::Control];
-                (receiver.underway(), standstill, receiver.pace_of_progress())
-            }
-        };
-        let patience = self.death_timer.max(MIN_STALL);
-        let trips = pace.round_trip.saturating_mul(ROUND_TRIPS);
-        // A receiver that grants nothing makes the interval endless.
-        let trips = trips.max(pace.answer.saturating_mul(ANSWERS));
-        let patience = patience.max(trips).max(pace.interval.saturating_mul(INTERVALS));
-        // Without probes a living peer may be silent from one KEEPALIVE to the next.
-        let probes = self.profile.probes;
-        let silence =
-            if probes { SILENT_AFTER } else { (self.death_timer / 4).min(MAX_KEEPALIVE_INTERVAL) };
-        let gap = now.since(before).min(silence.max(SILENT_AFTER));
-        let watches = self.watchdog.0.iter_mut().zip(underway).zip(standstill);
+    /// No progress can be expected.
+    pub(super) fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// A packet of the peer came, `gap` after the one before. Returns the stall if the transfer has
+    /// stalled for too long.
+    pub(super) fn on_packet(
+        &mut self,
+        now: Instant,
+        gap: Duration,
+        death_timer: Duration,
+        expected: &ExpectedProgress,
+    ) -> Option<Stall> {
+        let patience = expected.patience(death_timer);
+        let watches = self.0.iter_mut().zip(expected.underway).zip(expected.kinds);
         let stalled = watches.filter_map(|((watch, underway), what)| {
             let (lasted, received, attempts) = watch.on_packet(now, gap, patience, underway)?;
             Some(Stall { what, lasted, received, attempts })
         });
-        let Some(stalled) = stalled.min_by_key(|stalled| stalled.lasted) else { return };
-        self.note_timer(now, ConnectionTimer::Stalled);
-        if self.is_settled() {
-            self.close(now, CloseReason::Finished);
-            return;
-        }
-        let reason = format!("nothing new was stored for {} s", stalled.lasted.as_secs());
-        self.quit_with(now, &reason, CloseReason::Stalled(stalled));
+        stalled.min_by_key(|stalled| stalled.lasted)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Subflows: further connections that carry buffers of the same transfer, each over a socket and by
+//! Subflows of a main connection: further connections that carry buffers of the same transfer, each over a socket and by
 //! a processor of its own (`docs/protocol §4.11, §6.11`).
 //!
 //! A subflow is an [`Endpoint`] like any other, but has no handshake: its keys and parameters
@@ -9,23 +9,22 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Endpoint;
-use crate::api::{Datagram, RecvMeta, Route, Transmit};
+use crate::api::{Datagram, Route, Transmit};
 use crate::codec::Codec;
-use crate::config::{Config, FixedRate, FixedRateSpec, Policy};
 use crate::crypto::exporter::{Chain, ChainKeys};
 use crate::entropy::Entropy;
-use crate::handshake::{Opened, PeerLocation};
+use crate::handshake::Opened;
 use crate::limits::{MAX_SUBFLOW_NUMBER, MAX_SUBFLOWS};
 use crate::negotiated::HandshakeRtt;
 pub use crate::rate::subflows::{SubflowShare, SubflowTally};
 use crate::time::Instant;
 use crate::timers::{HandshakeTimer, Timer};
 use crate::units::Rate;
-use crate::wire::packet::{Keepalive, Parameters};
+use crate::wire::packet::Parameters;
 use crate::wire::sealed;
 
 /// The share of a subflow before it is set: one packet now and then.
-const FIRST_SHARE: SubflowShare =
+pub(super) const FIRST_SHARE: SubflowShare =
     SubflowShare { rate: Rate::from_bytes_per_second(10_000), cap_bytes: Some(10_000) };
 /// Most subflows whose addresses are under validation, and most that the client has not taken.
 /// Packets of further ones are dropped; the peer repeats them.
@@ -97,11 +96,16 @@ impl Subflows {
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         self.validating.iter_mut().for_each(|(_, subflow)| subflow.end.handle_timeout(now));
-        self.validating.retain(|(until, subflow)| now < *until && !subflow.end.closed);
+        self.validating.retain(|(until, subflow)| now < *until && !subflow.end.events.is_closed());
     }
 
     /// A datagram for a subflow whose address is under validation: it may have the ANSWER.
-    fn handle_answer(&mut self, now: Instant, number: u8, datagram: Datagram<'_>) -> bool {
+    pub(super) fn handle_answer(
+        &mut self,
+        now: Instant,
+        number: u8,
+        datagram: Datagram<'_>,
+    ) -> bool {
         let mut all = self.validating.iter_mut().enumerate();
         let subflow = all.find(|(_, (_, subflow))| subflow.number == number);
         let Some((at, (_, subflow))) = subflow else { return false };
@@ -116,196 +120,92 @@ impl Subflows {
         }
         authentic
     }
-}
 
-impl Endpoint {
-    /// Active end, once its connection is open: opens one more subflow, to be driven over a socket
-    /// of its own. `entropy` must never be used twice outside tests. `None` if there is no
-    /// connection, or all numbers are used.
-    pub fn call_subflow(&mut self, now: Instant, entropy: [u8; 32]) -> Option<Subflow> {
-        let number =
-            (1..=MAX_SUBFLOW_NUMBER).find(|number| self.subflows.begun >> number & 1 == 0)?;
-        let connection = self.connection.as_ref()?;
-        let (peer, _) = (connection.validated_route()?, connection.cipher()?);
-        // Numbers are used in order, and so are the steps of the chain.
-        let keys = self.subflows.chain.as_mut()?.step();
-        let codec = connection.codec_of(&keys, true)?;
-        self.subflows.begun |= 1 << number;
-        let mut opened = self.open_subflow(now, codec, Entropy::new(entropy))?;
-        opened.unconfirmed = true;
-        let route = Route { local: None, ..peer };
-        let end = self.subflow(now, route, RecvMeta::default(), opened, None);
-        Some(Subflow { number, peer: route, end })
+    /// Active end: the number of the next subflow. `None`: all are used.
+    pub(super) fn next_number(&self) -> Option<u8> {
+        (1..=MAX_SUBFLOW_NUMBER).find(|number| !self.has_begun(*number))
     }
 
-    /// How many subflows can still be begun in the life of this connection: a number is used once.
-    pub fn subflows_left(&self) -> u8 {
-        MAX_SUBFLOW_NUMBER.saturating_sub(self.subflows.begun.count_ones() as u8)
+    /// Active end: the keys of the next subflow. Numbers are used in order, and so are the steps of
+    /// the chain.
+    pub(super) fn next_keys(&mut self) -> Option<ChainKeys> {
+        Some(self.chain.as_mut()?.step())
     }
 
-    /// Passive end, once its connection is open: allows the peer to open subflows, which
-    /// [`Endpoint::poll_subflow`] returns. `entropy` as above.
-    pub fn admit_subflows(&mut self, entropy: [u8; 32]) {
-        let Some(mut chain) = self.subflows.chain.take() else { return };
+    /// The number is used.
+    pub(super) fn begin_number(&mut self, number: u8) {
+        self.begun |= 1 << number;
+        if let Some(keys) = self.keys.get_mut(usize::from(number).wrapping_sub(1)) {
+            *keys = None;
+        }
+    }
+
+    pub(super) fn has_begun(&self, number: u8) -> bool {
+        self.begun >> number & 1 == 1
+    }
+
+    /// How many numbers are unused.
+    pub(super) fn left(&self) -> u8 {
+        MAX_SUBFLOW_NUMBER.saturating_sub(self.begun.count_ones() as u8)
+    }
+
+    /// Passive end: the peer may open subflows.
+    pub(super) fn admit(&mut self, entropy: Entropy) {
+        let Some(mut chain) = self.chain.take() else { return };
         let keys: Vec<_> = (1..=MAX_SUBFLOW_NUMBER).map(|_| chain.step()).collect();
-        self.subflows.ids = keys.iter().map(|keys| keys.id).collect();
-        self.subflows.keys = keys.into_iter().map(Some).collect();
-        self.subflows.entropy = Some(Entropy::new(entropy));
+        self.ids = keys.iter().map(|keys| keys.id).collect();
+        self.keys = keys.into_iter().map(Some).collect();
+        self.entropy = Some(entropy);
     }
 
-    /// Connection ids under which subflows may begin here. Where one socket serves many
-    /// connections, packets with these ids belong to this one. The list need not be read at once,
-    /// since the peer repeats its first packet. Empty before [`Endpoint::admit_subflows`].
-    pub fn subflow_ids(&self) -> &[u32] {
-        &self.subflows.ids
+    /// Connection ids of those that the peer may open, by number from 1.
+    pub(super) fn ids(&self) -> &[u32] {
+        &self.ids
     }
 
-    /// The next subflow that the peer has opened from a validated address. Its packets must not
-    /// come to this end any more: they belong to a socket of its own.
-    pub fn poll_subflow(&mut self) -> Option<Subflow> {
-        self.subflows.waiting.pop_front()
-    }
-
-    /// Passive end: refuses a subflow that [`Endpoint::poll_subflow`] returned. QUIT leaves at
-    /// once, since until then the peer gives the subflow its share.
-    pub fn refuse_subflow(&mut self, now: Instant, mut subflow: Subflow, reason: &str) {
-        subflow.end.forget(now, reason);
-        let mut batch = Vec::new();
-        while let Some(transmit) = subflow.end.poll_transmit(now, &mut batch) {
-            let to = Route { peer: transmit.to, local: transmit.local };
-            let packets = batch.chunks(transmit.segment.max(1));
-            packets.for_each(|packet| self.reply(to, packet.to_vec()));
-            batch.clear();
+    /// The number of the subflow to which a datagram is addressed.
+    pub(super) fn number_of(&self, bytes: &[u8]) -> Option<u8> {
+        if self.ids.is_empty() {
+            return None;
         }
+        let id = sealed::destination(bytes);
+        let at = self.ids.iter().position(|known| Some(*known) == id)?;
+        u8::try_from(at + 1).ok()
     }
 
-    /// Passive end: asks for another subflow. One packet carries that; the peer's client reads it.
-    pub fn ask_for_subflows(&mut self) {
-        if let Some(connection) = &mut self.connection {
-            connection.push_keepalive(Keepalive { subflow_wanted: true, ..Keepalive::default() });
+    /// The keys of a number that the peer has not opened, unless too many others wait.
+    pub(super) fn unused_keys(&self, number: u8) -> Option<&ChainKeys> {
+        if self.validating.len() + self.waiting.len() >= MAX_PENDING {
+            return None;
         }
+        self.keys.get(usize::from(number).wrapping_sub(1)).and_then(Option::as_ref)
     }
 
-    /// Whether the peer has asked for a subflow since the last call.
-    pub fn take_subflows_wanted(&mut self) -> bool {
-        self.connection.as_mut().is_some_and(|connection| connection.take_subflow_wanted())
+    pub(super) fn draw(&mut self) -> Option<[u8; 32]> {
+        self.entropy.as_mut().map(Entropy::draw)
     }
 
-    /// The counters of a subflow's sender, for its main connection. `None` at a receiver.
-    pub fn tally(&self, now: Instant) -> Option<SubflowTally> {
-        Some(self.connection.as_ref()?.sender()?.tally(now))
-    }
-
-    /// Main connection's sender: the counters of its subflows, in any fixed order.
-    pub fn lead(&mut self, now: Instant, subflows: &[SubflowTally]) {
-        if let Some(sender) = self.connection.as_mut().and_then(|c| c.sender_mut()) {
-            sender.lead(now, subflows);
-        }
-    }
-
-    /// Main connection's sender: the share of the subflow at `at`.
-    pub fn share(&self, at: usize) -> SubflowShare {
-        let sender = self.connection.as_ref().and_then(|connection| connection.sender());
-        sender.map_or(SubflowShare::default(), |sender| sender.share(at))
-    }
-
-    /// A subflow's sender: its share from now on.
-    pub fn be_led(&mut self, share: SubflowShare) {
-        if let Some(sender) = self.connection.as_mut().and_then(|c| c.sender_mut()) {
-            sender.be_led(share);
-        }
-    }
-
-    /// The client drops this end: QUIT leaves once, its buffers are returned, and it is closed.
-    pub fn forget(&mut self, now: Instant, reason: &str) {
-        if let Some(connection) = &mut self.connection {
-            connection.forget(now, reason);
-        }
-        self.collect(now);
-    }
-
-    /// Whether this end or its peer is closing: not all released buffers were accepted.
-    pub fn is_closing(&self) -> bool {
-        self.closed || self.connection.as_ref().is_some_and(|connection| connection.is_closing())
-    }
-
-    /// Whether the main connection is old enough for subflows: a short transfer needs none, and the
-    /// first round trips find the path's rate.
-    pub fn subflows_may_begin(&self, now: Instant) -> bool {
-        const ROUND_TRIPS: u32 = 8;
-        const LEAST: Duration = Duration::from_millis(100);
-        let stats = self.stats(now);
-        let negotiated =
-            stats.min_rtt.unwrap_or(Duration::from_millis(100)).saturating_mul(ROUND_TRIPS);
-        stats.opened_at.is_some_and(|at| now.since(at) >= negotiated.max(LEAST))
-    }
-
-    /// A datagram that is not this connection's: it may belong to a subflow whose address is under
-    /// validation.
-    pub(super) fn handle_subflow_datagram(&mut self, now: Instant, datagram: Datagram<'_>) -> bool {
-        if self.subflows.ids.is_empty() {
-            return false;
-        }
-        let id = sealed::destination(datagram.bytes);
-        let at = self.subflows.ids.iter().position(|known| Some(*known) == id);
-        let Some(number) = at.and_then(|at| u8::try_from(at + 1).ok()) else { return false };
-        if self.subflows.begun >> number & 1 == 1 {
-            return self.subflows.handle_answer(now, number, datagram);
-        }
-        if self.subflows.validating.len() + self.subflows.waiting.len() >= MAX_PENDING {
-            return false;
-        }
-        let Datagram { from, local, meta, bytes } = datagram;
-        let route = Route { peer: from, local };
-        let at = usize::from(number - 1);
-        let Some(keys) = self.subflows.keys.get(at).and_then(Option::as_ref) else { return false };
-        let codec =
-            self.connection.as_ref().and_then(|connection| connection.codec_of(keys, false));
-        let Some(codec) = codec.filter(|codec| codec.authenticates(bytes)) else { return false };
-        let Some(entropy) = self.subflows.entropy.as_mut().map(Entropy::draw) else { return false };
-        self.subflows.begun |= 1 << number;
-        self.subflows.keys[at] = None;
-        let Some(mut opened) = self.open_subflow(now, codec, Entropy::new(entropy)) else {
-            return false;
-        };
-        opened.location = PeerLocation::OneOf(vec![(route, bytes.len() as u64)]);
-        let end = self.subflow(now, route, meta, opened, Some(bytes));
-        self.subflows
-            .validating
-            .push((now + VALIDATION_TIME, Subflow { number, peer: route, end }));
-        true
-    }
-
-    fn open_subflow(&self, now: Instant, codec: Codec, entropy: Entropy) -> Option<Opened> {
-        let (parameters, table_bytes) = self.subflows.negotiated.as_ref()?;
-        let rtt = self.stats(now).min_rtt;
-        Some(Opened::branch(
-            codec,
-            parameters.clone(),
-            *table_bytes,
-            HandshakeRtt { measured: rtt, longest: rtt },
-            entropy,
-        ))
-    }
-
-    fn subflow(
+    /// The opening of a subflow with this codec. `rtt` is the main connection's smallest round
+    /// trip.
+    pub(super) fn opened(
         &self,
-        now: Instant,
-        route: Route,
-        meta: RecvMeta,
-        opened: Opened,
-        first: Option<&mut [u8]>,
-    ) -> Endpoint {
-        // Its share bounds it, so its own law decides nothing.
-        let config = Config {
-            policy: Policy::Fixed(FixedRate(FixedRateSpec::Rate(FIRST_SHARE.rate))),
-            accept_any_role: false,
-            remembered: Vec::new(),
-            trace: false,
-            ..self.config.clone()
-        };
-        let mut end = Endpoint::served(config, now, route, meta, opened, first);
-        end.be_led(FIRST_SHARE);
-        end
+        codec: Codec,
+        rtt: Option<Duration>,
+        entropy: [u8; 32],
+    ) -> Option<Opened> {
+        let (parameters, table_bytes) = self.negotiated.as_ref()?;
+        let rtt = HandshakeRtt { measured: rtt, longest: rtt };
+        let entropy = Entropy::new(entropy);
+        Some(Opened::branch(codec, parameters.clone(), *table_bytes, rtt, entropy))
+    }
+
+    /// The peer has opened a subflow from an address that is under validation from now on.
+    pub(super) fn validate(&mut self, now: Instant, subflow: Subflow) {
+        self.validating.push((now + VALIDATION_TIME, subflow));
+    }
+
+    /// The next subflow that the peer has opened from a validated address.
+    pub(super) fn take(&mut self) -> Option<Subflow> {
+        self.waiting.pop_front()
     }
 }
