@@ -2,40 +2,20 @@
 //! arrives, or a limit is reached.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
+use super::open_failure::OpenFailure;
+use super::open_schedule::OpenSchedule;
 use super::pending_responses::{PendingResponse, PendingResponses, ResponseVerdict};
 use super::{EarlyControl, HandledAt, Opened, PeerLocation, check_response, propose};
 use crate::api::{CloseReason, Route};
 use crate::codec::Codec;
 use crate::config::{Config, Wire};
 use crate::entropy::Entropy;
-use crate::negotiated::HandshakeRtt;
-use crate::peer_gone::PeerGoneEvidence;
-use crate::rtt::without;
-use crate::time::{Instant, earliest};
+use crate::time::Instant;
 use crate::timers::{HandshakeTimer, Timer, first};
-use crate::units::PacketNumber;
 use crate::wire::packet::Parameters;
 use crate::wire::rfc998::{self, Packet998, Ports};
 use crate::wire::sealed::{self, HEADER_BYTES, PacketType};
-
-/// Schedule of OPEN on each wire: first interval, longest interval, number (§2.1, §4.1). With half
-/// of all packets lost in each direction one OPEN in four is answered: ten would all fail once in
-/// eighteen times.
-const SCHEDULE_998: (Duration, Duration, u8) = (Duration::from_secs(1), Duration::from_secs(60), 8);
-const SCHEDULE_SEALED: (Duration, Duration, u8) =
-    (Duration::from_millis(500), Duration::from_secs(1), 24);
-
-/// OPENs with full padding; later ones leave most of it out, since the path may have a small MTU
-/// (`docs/protocol §4.1`). With one more full OPEN, the handshake on such a path would take 750
-/// ms longer.
-const PADDED_OPENS: u8 = 1;
-
-/// Time left for the true answer after an unauthenticated REFUSED, and for another client of a busy
-/// server (`docs/protocol §4.1`).
-const HINT_WAIT: Duration = Duration::from_secs(5);
-const BUSY_WAIT: Duration = Duration::from_secs(5);
 
 /// The outcome of a datagram.
 pub(crate) enum InitiatorEvent<'a> {
@@ -54,17 +34,6 @@ enum Handshake {
     Sealed(Box<PendingResponses>),
 }
 
-/// Whether a COOKIE makes an OPEN leave before it is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CookieRetry {
-    /// The next COOKIE does: the newest OPEN left when it was due.
-    Ready,
-    /// One has arrived: the next OPEN leaves early.
-    Due,
-    /// None does before another OPEN is due.
-    Spent,
-}
-
 /// A handshake in progress at the active end.
 #[derive(Debug)]
 pub(crate) struct Active {
@@ -72,33 +41,10 @@ pub(crate) struct Active {
     handshake: Handshake,
     proposal: Parameters,
     open: Vec<u8>,
-    wait: Duration,
-    longest_wait: Duration,
-    left: u8,
-    next: Instant,
-    /// When the newest OPEN left, and whether it is the only one.
-    sent: Option<(Instant, bool)>,
-    /// When the first OPEN left, moved on by the time for which this host was suspended.
-    first: Option<Instant>,
-    /// When the last authentic packet arrived.
-    last_authentic_at: Instant,
-    /// The text of an unauthenticated REFUSED, and when the first came.
-    hint: Option<(Instant, String)>,
-    refused: Option<String>,
-    /// The authenticated REFUSED of a busy server, and when the first came.
-    busy: Option<(Instant, String)>,
-    /// The answer violates the protocol (`rfc998`): how, and the ABORT for it.
-    fault: Option<(&'static str, Option<Vec<u8>>)>,
-    /// ICMP refusals of the peer's host.
-    peer_gone: PeerGoneEvidence,
-    /// Longest wait for an authenticated peer.
-    max_wait: Duration,
-    hurry: CookieRetry,
-    /// OPENs sent.
-    opens_sent: u8,
+    schedule: OpenSchedule,
+    failure: OpenFailure,
+    /// The newest OPEN leaves a second time.
     twice: bool,
-    /// OPEN is too large for the path, as this host or an ICMP message says.
-    narrow: bool,
     entropy: Entropy,
 }
 
@@ -110,10 +56,6 @@ impl Active {
         mut entropy: Entropy,
     ) -> Self {
         let proposal = propose(config, entropy.draw_u32());
-        let (wait, longest_wait, left) = match config.wire {
-            Wire::Rfc998 => SCHEDULE_998,
-            Wire::Sealed => SCHEDULE_SEALED,
-        };
         let (handshake, open) = match config.wire {
             Wire::Rfc998 => open_rfc998(config, &proposal),
             Wire::Sealed => {
@@ -126,23 +68,9 @@ impl Active {
             handshake,
             proposal,
             open,
-            wait,
-            longest_wait,
-            left,
-            next: now,
-            sent: None,
-            first: None,
-            last_authentic_at: now,
-            hint: None,
-            refused: None,
-            busy: None,
-            fault: None,
-            peer_gone: PeerGoneEvidence::new(now, config.wire == Wire::Sealed),
-            max_wait: config.death_timer,
-            hurry: CookieRetry::Ready,
-            opens_sent: 0,
+            schedule: OpenSchedule::new(now, config.wire),
+            failure: OpenFailure::new(now, config.death_timer, config.wire == Wire::Sealed),
             twice: false,
-            narrow: false,
             entropy,
         }
     }
@@ -171,7 +99,7 @@ impl Active {
             }
         };
         if ours {
-            self.peer_gone.on_refused(now, PacketNumber(0));
+            self.failure.on_unreachable(now);
         }
     }
 
@@ -179,13 +107,8 @@ impl Active {
     /// forged, but the short form of OPEN carries the same. Returns whether there is a short form.
     pub(crate) fn handle_size_limit(&mut self, now: Instant, own_host: bool) -> bool {
         let short = matches!(self.handshake, Handshake::Sealed(_));
-        if short && !std::mem::replace(&mut self.narrow, true) && own_host && self.opens_sent > 0 {
-            // An OPEN that was not sent does not count.
-            self.left += 1;
-            self.next = now;
-            if self.sent.is_some_and(|(_, once)| once) {
-                (self.sent, self.first) = (None, None);
-            }
+        if short {
+            self.schedule.on_too_large(now, own_host);
         }
         short
     }
@@ -218,7 +141,7 @@ impl Active {
         if !authentic {
             return InitiatorEvent::Nothing;
         }
-        self.last_authentic_at = now;
+        self.failure.on_authentic(now);
         InitiatorEvent::Authentic
     }
 
@@ -268,7 +191,7 @@ impl Active {
                 if let Err(what) = check_response(Wire::Rfc998, &self.proposal, &response) {
                     let mut abort = Vec::new();
                     rfc998::encode_abort(ports, what, &mut abort);
-                    self.fault.get_or_insert((what, Some(abort)));
+                    self.failure.on_fault(what, abort);
                     return None;
                 }
                 let codec = Codec::rfc998(
@@ -278,14 +201,14 @@ impl Active {
                     response.packet_bytes,
                 );
                 let entropy = Entropy::new(self.entropy.draw());
-                let rtt = self.round_trips(now, host_stall);
+                let rtt = self.schedule.round_trips(now, host_stall);
                 let opened = Opened::new(codec, response, 0, entropy);
                 let proof = super::return_routability::of(&opened.parameters.client);
                 let echo = proof.map(|proof| (proof, self.open_with(ports, proof)));
                 Some(Box::new(Opened { rtt, echo, ..opened }))
             }
             Packet998::Refused(reason) | Packet998::Abort(reason) => {
-                self.refused = Some(reason);
+                self.failure.on_refused(reason);
                 None
             }
             _ => None,
@@ -323,21 +246,21 @@ impl Active {
         bytes: &[u8],
         words: EarlyControl<'_>,
     ) -> bool {
-        let rtt = self.round_trips(now, host_stall);
+        let rtt = self.schedule.round_trips(now, host_stall);
         let Handshake::Sealed(candidates) = &mut self.handshake else { return false };
         match candidates.check(now, &self.proposal, bytes, rtt, words) {
             ResponseVerdict::Nothing => return false,
-            ResponseVerdict::Authentic => self.busy = None,
+            ResponseVerdict::Authentic => self.failure.on_response(),
             ResponseVerdict::Loose => {
-                self.refused = Some("its answer is looser than what was proposed".to_owned());
+                let reason = "its answer is looser than what was proposed";
+                self.failure.on_refused(reason.to_owned());
             }
         }
         true
     }
 
     /// A COOKIE: the next OPEN carries it, as proof of this end's address. It leaves at once, but
-    /// only if the cookie differs from the last, so that a replayed COOKIE draws nothing. It does
-    /// so only once for each OPEN that was due, so that replays of several old ones draw little.
+    /// only if the cookie differs from the last, so that a replayed COOKIE draws nothing.
     fn handle_cookie(&mut self, now: Instant, bytes: &[u8]) -> bool {
         let Handshake::Sealed(candidates) = &self.handshake else { return false };
         let Ok(frame) = sealed::parse_cookie(bytes) else { return false };
@@ -346,13 +269,8 @@ impl Active {
         if !ours || !candidates.mac_key().verify(&[frame.covered, open_mac], &frame.mac) {
             return false;
         }
-        let another = sealed::set_cookie(&mut self.open, &frame.cookie);
-        if another && self.hurry == CookieRetry::Ready && self.left > 0 {
-            self.hurry = CookieRetry::Due;
-            self.next = now;
-            self.left += 1;
-            // The OPEN before drew the COOKIE, and so no RESPONSE.
-            self.sent = self.sent.filter(|(_, once)| !once);
+        if sealed::set_cookie(&mut self.open, &frame.cookie) {
+            self.schedule.on_cookie(now);
         }
         true
     }
@@ -369,34 +287,19 @@ impl Active {
         let open_mac = sealed::open_mac(&self.open);
         let proven = candidates.mac_key().verify(&[frame.covered, open_mac], &frame.mac);
         match (proven, frame.for_now) {
-            (true, true) => {
-                let (first, _) = self.busy.get_or_insert((now, reason.clone()));
-                if *first + BUSY_WAIT <= now {
-                    self.refused = Some(reason);
-                }
-            }
-            (true, false) => self.refused = Some(reason),
-            (false, _) if called => _ = self.hint.get_or_insert((now, reason)),
+            (true, true) => self.failure.on_busy(now, reason),
+            (true, false) => self.failure.on_refused(reason),
+            (false, _) if called => self.failure.on_hint(now, reason),
             (false, _) => {}
         }
         proven
-    }
-
-    /// The round trip of an answer, if it can be measured. It can only for an OPEN sent once
-    /// (Karn's rule), if no other was due since, or the time `host_stall` is known for which this
-    /// host was suspended. Also its upper bound: no answer is older than the first OPEN.
-    fn round_trips(&self, now: Instant, host_stall: Duration) -> HandshakeRtt {
-        let known = now <= self.next || !host_stall.is_zero();
-        let once = self.sent.filter(|(_, once)| *once && known);
-        let since = |at| without(now.since(at), host_stall);
-        HandshakeRtt { measured: once.map(|(at, _)| since(at)), longest: self.first.map(since) }
     }
 
     /// A QUIT for each passive end that may have the connection open: the one that OPEN went to
     /// (`rfc998`), those whose RESPONSEs were confirmed (`sealed`).
     pub(crate) fn quits(&mut self, reason: &str) -> Vec<Vec<u8>> {
         match &mut self.handshake {
-            Handshake::Rfc998 { ports } if self.sent.is_some() => {
+            Handshake::Rfc998 { ports } if self.schedule.has_begun() => {
                 let mut quit = Vec::new();
                 rfc998::encode_quit(*ports, reason, &mut quit);
                 vec![quit]
@@ -408,39 +311,17 @@ impl Active {
 
     /// The ABORT that answers a bad RESPONSE, once.
     pub(crate) fn take_abort(&mut self) -> Option<Vec<u8>> {
-        self.fault.as_mut().and_then(|(_, abort)| abort.take())
+        self.failure.take_abort()
     }
 
     /// Whether the opening has failed, and why.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<CloseReason> {
-        if let Some((what, _)) = self.fault {
-            return Some(CloseReason::Violation(what));
-        }
-        if let Some(reason) = self.refused.take() {
-            return Some(CloseReason::Refused(reason));
-        }
-        if self.fails_at().is_none_or(|at| at > now) {
-            return None;
-        }
-        Some(match self.busy.take() {
-            Some((_, reason)) => CloseReason::Refused(reason),
-            None => CloseReason::NoAnswer {
-                hint: self.hint.as_ref().map(|(_, hint)| hint.clone()),
-                unreachable: self.peer_gone.were_any(),
-            },
-        })
+        let is_due = self.fails_at().is_some_and(|at| at <= now);
+        self.failure.take(is_due)
     }
 
-    /// When the handshake fails. An attacker on the path can forge a hint or an ICMP refusal, so
-    /// they leave time for the true answer. Each authentic packet extends the wait, as long as
-    /// OPENs are left.
     fn fails_at(&self) -> Option<Instant> {
-        earliest([
-            (self.left == 0).then_some(self.next),
-            self.first.map(|at| at.max(self.last_authentic_at) + self.max_wait),
-            self.hint.as_ref().map(|(at, _)| *at + HINT_WAIT),
-            self.peer_gone.closed_at(),
-        ])
+        self.failure.fails_at(self.schedule.first(), self.schedule.overdue_at())
     }
 
     /// Appends the packet that is due: an OPEN, or one that confirms a RESPONSE.
@@ -453,29 +334,20 @@ impl Active {
         if std::mem::take(&mut self.twice) {
             return Some(self.put_open(out));
         }
-        if self.next > now || self.left == 0 {
-            return None;
-        }
-        self.left -= 1;
-        let hurried = self.hurry == CookieRetry::Due;
-        self.hurry = if hurried { CookieRetry::Spent } else { CookieRetry::Ready };
-        self.first = Some(self.first.map_or(now, |first| first + now.since(self.next)));
-        self.next = now + self.wait;
-        self.wait = (self.wait * 3 / 2).min(self.longest_wait);
-        self.sent = Some((now, self.sent.is_none()));
+        let repeats = self.schedule.take_due(now)?;
         if let Handshake::Sealed(candidates) = &mut self.handshake {
             candidates.repeat();
-            self.twice = self.opens_sent > 0 && !hurried;
+            self.twice = repeats;
         }
-        self.opens_sent = self.opens_sent.saturating_add(1);
         Some(self.put_open(out))
     }
 
     /// Appends the OPEN, in the long or short form.
     fn put_open(&self, out: &mut Vec<u8>) -> usize {
         let sealed = matches!(self.handshake, Handshake::Sealed(_));
-        let narrow = self.narrow || self.opens_sent > PADDED_OPENS;
-        let short = (sealed && narrow).then(|| sealed::shorten_open(&self.open)).flatten();
+        let short = (sealed && self.schedule.is_short())
+            .then(|| sealed::shorten_open(&self.open))
+            .flatten();
         let open = short.as_deref().unwrap_or(&self.open);
         out.extend_from_slice(open);
         open.len()
@@ -489,15 +361,13 @@ impl Active {
 
     /// When `timer` expires, if it is set.
     fn deadline(&self, timer: HandshakeTimer) -> Option<Instant> {
-        let is_over = self.refused.is_some() || self.fault.is_some();
         match timer {
-            HandshakeTimer::Failure if is_over => Some(Instant::EPOCH),
+            HandshakeTimer::Failure if self.failure.is_final() => Some(Instant::EPOCH),
             HandshakeTimer::Failure => self.fails_at(),
             HandshakeTimer::Packet => {
                 let waits =
                     self.twice || matches!(&self.handshake, Handshake::Sealed(of) if of.is_due());
-                let next = Some(self.next).filter(|_| self.left > 0);
-                if waits { Some(Instant::EPOCH) } else { next }
+                if waits { Some(Instant::EPOCH) } else { self.schedule.due() }
             }
             HandshakeTimer::Subflow => None,
         }

@@ -4,6 +4,8 @@
 pub(crate) mod active;
 mod authentication;
 mod half_open;
+mod open_failure;
+mod open_schedule;
 pub(crate) mod passive;
 mod pending_responses;
 mod rate_limit;
