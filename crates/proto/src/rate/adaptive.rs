@@ -20,15 +20,14 @@
 //! nothing: see `rate/path.rs`.
 
 mod hearing;
-mod output;
 mod phases;
 mod policed;
-mod rounds;
 
 use std::time::Duration;
 
 use hearing::Hearing;
 
+use crate::rate::ceilings::Ceilings;
 use crate::rate::path::{MILLION, RestLoss, RoundTrips};
 use crate::rate::train::{Train, is_long};
 use crate::rate::{Belief, Pacing, RateControl, Sample};
@@ -194,15 +193,29 @@ struct Cruise {
     dice: u64,
 }
 
+/// What is known of the packets in flight.
+#[derive(Clone, Copy, Debug, Default)]
+struct FlightState {
+    /// The newest flight came through as fast as it was sent, and met no queue.
+    calm: bool,
+    /// No more is in flight than the path holds without a queue.
+    rested: bool,
+}
+
+/// What the path carried at best, in bytes per second.
+#[derive(Clone, Copy, Debug, Default)]
+struct BestCarried {
+    whole: u64,
+    /// What it carried, or was believed to, when it was free; without a queue it falls by a 256th
+    /// each round trip.
+    free: u64,
+}
+
 /// Adaptive rate control.
 #[derive(Clone, Copy, Debug)]
 pub struct Adaptive {
     packet_bytes: u32,
-    /// What burst values count: packets of the size that was agreed on, whatever those sent have.
-    counted_bytes: u32,
-    ceiling: Option<Rate>,
-    /// The receiver's.
-    limit: Option<Rate>,
+    ceilings: Ceilings,
     /// Bytes that arrive before anything is reported of them: a buffer, where only OK tells.
     grain_bytes: u64,
     /// Burst values are whole milliseconds, and never looser than these.
@@ -220,17 +233,10 @@ pub struct Adaptive {
     probe: phases::ProbeGain,
     policed: policed::Policed,
     hearing: Hearing,
-    /// The newest flight came through as fast as it was sent, and met no queue.
-    calm: bool,
-    /// No more is in flight than the path holds without a queue.
-    rested: bool,
+    flight: FlightState,
     /// The queue is someone else's: it does not go away when this sender yields.
     foreign: bool,
-    /// What the path carried at best, in bytes per second.
-    whole: u64,
-    /// What the path carried, or was believed to, when it was free, in bytes per second; without a
-    /// queue it falls by a 256th each round trip.
-    free: u64,
+    carried: BestCarried,
     pacing: Pacing,
 }
 
@@ -243,9 +249,7 @@ impl Adaptive {
         let burst = Burst { packets: 1, interval: Duration::from_millis(1) };
         let mut new = Self {
             packet_bytes,
-            counted_bytes: packet_bytes,
-            ceiling,
-            limit: None,
+            ceilings: Ceilings::new(packet_bytes, ceiling),
             grain_bytes: 0,
             agreed: None,
             bandwidth: 0,
@@ -260,11 +264,9 @@ impl Adaptive {
             probe: phases::ProbeGain { before: 0, caution: UNITY, queued: false, finds: 0 },
             policed: Default::default(),
             hearing: Hearing::default(),
-            calm: false,
-            rested: false,
+            flight: FlightState::default(),
             foreign: false,
-            whole: 0,
-            free: 0,
+            carried: BestCarried::default(),
             pacing: Pacing::of(burst),
         };
         new.set_out();
@@ -303,15 +305,13 @@ impl Adaptive {
     }
 
     fn limit(&mut self, burst: Burst) {
-        let bytes = u64::from(burst.packets.max(1)) * u64::from(self.counted_bytes);
-        let limited = !burst.interval.is_zero();
-        self.limit = limited.then(|| Rate::over(bytes, burst.interval));
+        self.ceilings.set_receiver(burst);
         self.set_pacing();
     }
 
     /// The fastest that it may be.
     fn most(&self) -> Rate {
-        [self.ceiling, self.limit].into_iter().flatten().min().unwrap_or(UNLIMITED)
+        self.ceilings.least().unwrap_or(UNLIMITED)
     }
 
     /// It starts with trains (`rate/train.rs`).
@@ -341,13 +341,13 @@ impl Adaptive {
     fn look_for_wander(&mut self, now: Instant, rtt: Duration, sample: &Sample) {
         let Some(stretch) = &sample.stretch else { return };
         let awake = self.hearing.made_up.is_none_or(|at| now.since(at) >= AWAKE);
-        if !awake || self.bandwidth < self.whole / FEW {
+        if !awake || self.bandwidth < self.carried.whole / FEW {
             self.trips.overlook(rtt);
             return;
         }
         // Of a queue that is others' the path carries off more than this one's part. What it was
         // seen to carry in all may be a little too much, which would hide what wanders.
-        let all = if self.foreign { self.free / WHOLE.1 * WHOLE.0 } else { 0 };
+        let all = if self.foreign { self.carried.free / WHOLE.1 * WHOLE.0 } else { 0 };
         let most = Rate::from_bytes_per_second(all.max(self.bandwidth));
         self.trips.compare(now, rtt, stretch, most);
     }
@@ -372,8 +372,8 @@ impl Adaptive {
         }
         let queue = self.queue();
         if queue == 0 {
-            let decay = if sample.round > self.round.number { self.free / 256 } else { 0 };
-            self.free = (self.free - decay).max(self.bandwidth);
+            let decay = if sample.round > self.round.number { self.carried.free / 256 } else { 0 };
+            self.carried.free = (self.carried.free - decay).max(self.bandwidth);
         }
         self.cruise.emptied |= queue == 0;
         self.probe.queued |= queue > 0;
@@ -386,7 +386,8 @@ impl Adaptive {
         let taken = self.rest.scale_up(arrived.bytes_per_second()).min(sent);
         let accepted = u128::from(taken) * u128::from(MILLION) / u128::from(sent.max(1));
         self.round.accepted = self.round.accepted.min(accepted as u64);
-        self.calm = accepted >= 950_000 && self.trips.newest_is_least(self.pacing.burst.interval);
+        self.flight.calm =
+            accepted >= 950_000 && self.trips.newest_is_least(self.pacing.burst.interval);
         // Had a little less been sent than the bandwidth, its share that came through would still
         // tell. Much less was sent only because of the cap: the path is slower than believed.
         let yielding = sent < self.bandwidth && sent >= self.bandwidth / 10 * 7;
@@ -403,8 +404,8 @@ impl Adaptive {
         self.window.app_limited |= sample.app_limited && !held_up;
         self.window.if_full = self.window.if_full.max(if_full);
         self.growth.proven = self.growth.proven.max(taken);
-        self.free = self.free.max(taken);
-        self.whole = self.whole.max(self.free);
+        self.carried.free = self.carried.free.max(taken);
+        self.carried.whole = self.carried.whole.max(self.carried.free);
         if !self.is_holding() {
             self.bandwidth = self.bandwidth.max(taken);
         }
@@ -464,7 +465,7 @@ impl RateControl for Adaptive {
 
     fn on_ceiling(&mut self, now: Instant, ceiling: Option<Rate>) {
         let before = self.most();
-        self.ceiling = ceiling;
+        self.ceilings.set_client(ceiling);
         self.go_on_from(now, before);
     }
 

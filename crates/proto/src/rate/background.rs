@@ -14,6 +14,7 @@
 
 use std::time::Duration;
 
+use crate::rate::ceilings::Ceilings;
 use crate::rate::path::{MILLION, RestLoss, RoundTrips};
 use crate::rate::{Belief, Pacing, RateControl, Sample, burst_for};
 use crate::time::{Instant, nanos};
@@ -97,11 +98,7 @@ struct BaseLooks {
 #[derive(Clone, Copy, Debug)]
 pub struct Background {
     packet: u64,
-    /// What burst values count: a packet of the size that was agreed on.
-    counted: u64,
-    /// The client's, and the receiver's.
-    ceiling: Option<Rate>,
-    limit: Option<Rate>,
+    ceilings: Ceilings,
     trips: RoundTrips,
     /// The round trip until one was measured.
     first_rtt: Duration,
@@ -135,9 +132,7 @@ impl Background {
         let packet = u64::from(packet_bytes.max(1));
         let mut new = Self {
             packet,
-            counted: packet,
-            ceiling,
-            limit: None,
+            ceilings: Ceilings::new(packet_bytes.max(1), ceiling),
             // Packets of the handshake are short, and faster than any of data on a slow path.
             trips: RoundTrips::new(None),
             first_rtt: rtt.unwrap_or(INITIAL_RTT),
@@ -169,9 +164,7 @@ impl Background {
     }
 
     fn limit(&mut self, burst: Burst) {
-        let bytes = u64::from(burst.packets.max(1)) * self.counted;
-        let limited = !burst.interval.is_zero();
-        self.limit = limited.then(|| Rate::over(bytes, burst.interval));
+        self.ceilings.set_receiver(burst);
         self.set_pacing();
     }
 
@@ -400,7 +393,7 @@ impl Background {
     }
 
     fn set_pacing(&mut self) {
-        let least = [self.ceiling, self.limit].into_iter().flatten().min();
+        let least = self.ceilings.least();
         let rate = least.map_or(self.rate(), |least| self.rate().min(least));
         let burst = burst_for(rate, u32::try_from(self.packet).unwrap_or(u32::MAX));
         let catch_up = self.min_rtt() / 16;
@@ -452,7 +445,7 @@ impl RateControl for Background {
     }
 
     fn on_ceiling(&mut self, _now: Instant, ceiling: Option<Rate>) {
-        self.ceiling = ceiling;
+        self.ceilings.set_client(ceiling);
         self.set_pacing();
     }
 

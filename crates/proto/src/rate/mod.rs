@@ -6,6 +6,7 @@
 pub mod adaptive;
 pub mod background;
 mod breaker;
+mod ceilings;
 pub mod controller;
 mod cubic;
 pub mod fixed;

@@ -1,4 +1,4 @@
-//! What tells [`Adaptive`] of a path that lets only so much through and makes nothing wait, as a
+//! What tells [`super::Adaptive`] of a path that lets only so much through and makes nothing wait, as a
 //! policer does: its loss looks like loss at rest, and what its bucket lets pass at first like a
 //! faster path (docs/decisions/adaptive-rate.md, *Policers*).
 //!
@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use super::phases::ProbeGain;
-use super::{Adaptive, AdaptivePhase, DOWN_GAIN, UNITY};
+use super::{DOWN_GAIN, UNITY};
 use crate::rate::Sample;
 use crate::rate::path::MILLION;
 use crate::time::Instant;
@@ -46,6 +46,30 @@ struct ProbedStretch {
     reported_at: [Option<Instant>; 2],
     /// Packets that came and that were lost before it.
     before: Option<(u64, u64)>,
+}
+
+/// A loss that came and went with the bandwidth.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    /// The bandwidth with it, and without it, in bytes per second.
+    pub(super) before: u64,
+    pub(super) passes: u64,
+    /// There was a queue since the newest probe began.
+    pub(super) queued: bool,
+}
+
+/// What the losses at the lower rate are compared with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Comparison {
+    /// The queue, in millionths of the smallest round trip.
+    pub(super) queue: u64,
+    /// The lower rate is being sent.
+    pub(super) lowered: bool,
+    /// How much later a loss is reported than an arrival.
+    pub(super) late: Duration,
+    pub(super) min_rtt: Duration,
+    /// The share lost at rest, in millionths.
+    pub(super) rest: u64,
 }
 
 /// See the module.
@@ -84,112 +108,95 @@ impl Policed {
         }
         !std::mem::take(&mut self.harmed)
     }
-}
 
-impl Adaptive {
-    /// Whether it is known that nothing waited: below a round trip of a few milliseconds a queue
-    /// is no longer than a host is late.
-    fn sees_queues(&self) -> bool {
-        self.min_rtt() >= LEAST_RTT
+    /// A probe up lost more than at rest, which is a `rest` part of what is sent, in millionths.
+    /// Where much is, that may be chance.
+    pub(super) fn on_harm(&mut self, min_rtt: Duration, queued: bool, rest: u64) {
+        self.harmed |= sees_queues(min_rtt) && !queued && rest < MOST_SHARE;
     }
 
-    /// A probe up lost more than at rest. Where much is, that may be chance.
-    pub(super) fn note_harm(&mut self) {
-        self.policed.harmed |=
-            self.sees_queues() && !self.probe.queued && self.rest.share() < MOST_SHARE;
-    }
-
-    /// Loss without a queue, which began at a bandwidth of `before`, went when that was lowered, to
-    /// `passes` and a little less.
-    pub(super) fn take_back(&mut self, before: u64, passes: u64) {
-        let found_from = std::mem::take(&mut self.policed.found_from);
+    /// Loss without a queue went when the bandwidth was lowered. Returns the bandwidth of a path
+    /// that is policed, if it is.
+    pub(super) fn take_back(&mut self, min_rtt: Duration, found: Found) -> Option<u64> {
+        let found_from = std::mem::take(&mut self.found_from);
         // It must be what was found, or most of it.
-        let found = before.saturating_sub(found_from);
-        let most = before.saturating_sub(passes) * 3 >= found * 2;
-        if found_from > 0 && most && !self.probe.queued && self.sees_queues() {
-            self.on_policed(passes);
-        }
+        let most = found.before.saturating_sub(found.passes) * 3
+            >= found.before.saturating_sub(found_from) * 2;
+        let policed = found_from > 0 && most && !found.queued && sees_queues(min_rtt);
+        policed.then(|| self.on_policed(found.passes))
     }
 
-    fn on_policed(&mut self, passes: u64) {
-        self.policed.taken_back = (self.policed.taken_back + 1).min(TAKEN_BACK);
-        self.policed.found_from = 0;
-        self.bandwidth = passes - passes / MARGIN;
+    /// The path is policed, and lets `passes` through. Returns the bandwidth to believe.
+    pub(super) fn on_policed(&mut self, passes: u64) -> u64 {
+        self.taken_back = (self.taken_back + 1).min(TAKEN_BACK);
+        self.found_from = 0;
+        passes - passes / MARGIN
     }
 
-    /// Takes note of what a report tells of what was sent at the lower rate.
-    pub(super) fn compare_losses(&mut self, now: Instant, sample: &Sample) {
+    /// Takes note of what a report tells of what was sent at the lower rate. Returns the share lost
+    /// there, in millionths, if the rate and not the path at rest makes the loss.
+    pub(super) fn compare(
+        &mut self,
+        now: Instant,
+        sample: &Sample,
+        with: &Comparison,
+    ) -> Option<u64> {
         // What makes others wait is no policer.
-        if self.queue() > LEAST_QUEUE {
-            self.policed.taken_back = 0;
+        if with.queue > LEAST_QUEUE {
+            self.taken_back = 0;
         }
-        let lowered = matches!(self.phase, AdaptivePhase::Down(_)) && self.gain() == DOWN_GAIN;
         let known = sample.sent_bytes.saturating_sub(sample.in_flight_bytes);
-        let Some(mut low) = self.policed.low else {
+        let Some(mut low) = self.low else {
             let from_bytes = sample.sent_bytes;
             let begun =
                 ProbedStretch { from_bytes, to_bytes: None, reported_at: [None; 2], before: None };
-            self.policed.low = lowered.then_some(begun);
-            return;
+            self.low = with.lowered.then_some(begun);
+            return None;
         };
-        if !lowered {
+        if !with.lowered {
             low.to_bytes.get_or_insert(sample.sent_bytes);
         }
         let counts = (sample.delivered_packets, sample.lost_packets);
-        // A loss is reported a quarter of a round trip later than what came.
-        let late = self.min_rtt() / 4 + self.hearing.gap;
         let is_reported = |reported_at: &mut Option<Instant>, bytes| {
-            known >= bytes && now.since(*reported_at.get_or_insert(now)) >= late
+            known >= bytes && now.since(*reported_at.get_or_insert(now)) >= with.late
         };
         if is_reported(&mut low.reported_at[0], low.from_bytes) {
             low.before.get_or_insert(counts);
         }
         let over = low.to_bytes.is_some_and(|to| is_reported(&mut low.reported_at[1], to));
-        self.policed.low = Some(low);
-        if let Some(before) = low.before.filter(|_| over) {
-            self.policed.low = None;
-            self.judge_stretch(
-                counts.0.saturating_sub(before.0),
-                counts.1.saturating_sub(before.1),
-            );
-        }
+        self.low = Some(low);
+        let before = low.before.filter(|_| over)?;
+        self.low = None;
+        let (came, lost) = (counts.0.saturating_sub(before.0), counts.1.saturating_sub(before.1));
+        self.judge_stretch(came, lost, with)
     }
 
-    fn judge_stretch(&mut self, came: u64, lost: u64) {
-        let rest = self.rest.share();
-        if rest < LEAST_SHARE || !self.sees_queues() {
-            (self.policed.packets, self.policed.lost, self.policed.stretches) = (0, 0, 0);
-            return;
+    fn judge_stretch(&mut self, came: u64, lost: u64, with: &Comparison) -> Option<u64> {
+        let rest = with.rest;
+        if rest < LEAST_SHARE || !sees_queues(with.min_rtt) {
+            (self.packets, self.lost, self.stretches) = (0, 0, 0);
+            return None;
         }
-        let policed = &mut self.policed;
-        policed.packets += came + lost;
-        policed.lost += lost;
-        policed.stretches += 1;
-        let enough = if policed.patience() > 1 { 1 } else { STRETCHES };
+        self.packets += came + lost;
+        self.lost += lost;
+        self.stretches += 1;
+        let enough = if self.patience() > 1 { 1 } else { STRETCHES };
         // If only so much passes, the lower rate loses what it has beyond that.
         let passes = (MILLION - rest) * UNITY / DOWN_GAIN;
         let policed_share = MILLION.saturating_sub(passes);
         let apart = (rest - policed_share) * (rest - policed_share) / 1000;
-        if policed.stretches < enough
-            || policed.packets * apart < APART * rest * (MILLION - rest) / 1000
+        if self.stretches < enough || self.packets * apart < APART * rest * (MILLION - rest) / 1000
         {
-            return;
+            return None;
         }
-        let share = policed.lost * MILLION / policed.packets.max(1);
-        (policed.packets, policed.lost, policed.stretches) = (0, 0, 0);
-        if share * 2 < rest + policed_share {
-            self.rest.set(share);
-            let passes = self.rest.scale_up(part(self.bandwidth, MILLION - rest));
-            if self.probe.queued {
-                self.bandwidth = passes;
-            } else {
-                self.on_policed(passes);
-            }
-        }
+        let share = self.lost * MILLION / self.packets.max(1);
+        (self.packets, self.lost, self.stretches) = (0, 0, 0);
+        (share * 2 < rest + policed_share).then_some(share)
     }
 }
 
-/// So many millionths of `whole`.
-fn part(whole: u64, millionths: u64) -> u64 {
-    (u128::from(whole) * u128::from(millionths) / u128::from(MILLION)) as u64
+/// Whether it is known that nothing waited: below a round trip of a few milliseconds a queue is no
+/// longer than a host is late.
+fn sees_queues(min_rtt: Duration) -> bool {
+    min_rtt >= LEAST_RTT
 }

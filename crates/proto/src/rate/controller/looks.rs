@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use super::path_model::{INITIAL_WINDOW, PathModel};
+use super::congestion_window::INITIAL_WINDOW;
+use super::path_model::PathModel;
 use crate::time::Instant;
 
 /// Loss share from which on it looks.

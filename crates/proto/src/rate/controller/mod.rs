@@ -17,6 +17,7 @@ mod base_rtt;
 mod capacity;
 mod cause;
 mod congestion;
+mod congestion_window;
 mod excuse;
 mod foreign_queue;
 mod hystart;
@@ -37,10 +38,11 @@ use std::time::Duration;
 
 pub use cause::{Cause, WindowChange};
 use congestion::{Congestion, CongestionEvents};
+use congestion_window::INITIAL_WINDOW;
 pub use excuse::ExcuseRecord;
 use hystart::{Growth, HyStart};
 use mode::{Action, Drain, Evidence, Jump, Mode, Reconfirm, StartQueue, decide};
-use path_model::{INITIAL_TRAINS, INITIAL_WINDOW, LEAST_DELAY_WINDOW, PathModel, Progress};
+use path_model::{INITIAL_TRAINS, LEAST_DELAY_WINDOW, PathModel, Progress};
 use probe::{Finding, Probe};
 pub use response_test::TestRecord;
 use response_test::{ResponseTest, TestVerdict};
@@ -50,6 +52,7 @@ use start::Start;
 use tolerance::Tolerance;
 
 use super::{Belief, Pacing, PathView, RateControl, Sample, burst_for};
+use crate::rate::ceilings::Ceilings;
 use crate::stats::{Learned, Remembered};
 use crate::time::Instant;
 use crate::units::{Burst, Rate};
@@ -101,13 +104,9 @@ pub struct Controller {
     tolerance: Option<Tolerance>,
     mode: Mode,
     saved: SavedPath,
-    ceiling: Option<Rate>,
-    /// What the receiver offered.
-    offered: Option<Rate>,
+    ceilings: Ceilings,
     /// What the bottleneck carries, where late reports keep the window from bounding the rate.
     carried: Option<Rate>,
-    /// Bytes of the packets that burst values count.
-    counted_bytes: u32,
     sent_bytes: u64,
     /// Another law was in force until the next report.
     took_over: bool,
@@ -128,10 +127,8 @@ impl Controller {
             tolerance: None,
             mode: Mode::SlowStart(HyStart::default()),
             saved: SavedPath::default(),
-            ceiling,
-            offered: None,
+            ceilings: Ceilings::new(packet_bytes, ceiling),
             carried: None,
-            counted_bytes: packet_bytes,
             sent_bytes: 0,
             took_over: false,
             tested: None,
@@ -171,8 +168,7 @@ impl Controller {
     }
 
     fn limit(&mut self, burst: Burst) {
-        let bytes = u64::from(burst.packets.max(1)) * u64::from(self.counted_bytes);
-        self.offered = (!burst.interval.is_zero()).then(|| Rate::over(bytes, burst.interval));
+        self.ceilings.set_receiver(burst);
         self.set_pacing();
     }
 
@@ -642,7 +638,7 @@ impl Controller {
 
     /// What the ceiling and the receiver allow at most.
     fn most(&self) -> Option<Rate> {
-        [self.ceiling, self.offered].into_iter().flatten().min()
+        self.ceilings.least()
     }
 
     /// Whether that is less than what the window would send at this gain.
@@ -779,7 +775,7 @@ impl RateControl for Controller {
     }
 
     fn on_ceiling(&mut self, _now: Instant, ceiling: Option<Rate>) {
-        self.ceiling = ceiling;
+        self.ceilings.set_client(ceiling);
         self.set_pacing();
     }
 

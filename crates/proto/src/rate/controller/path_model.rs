@@ -1,51 +1,32 @@
 //! What a controller holds for true of its path, and the window that follows from it.
 //!
-//! It is the only owner of these numbers. The window has one setter, which takes a [`Cause`].
+//! It is the only owner of these numbers.
 
 use std::time::Duration;
 
 use super::ablation::{Part, is_left_out};
 use super::base_rtt::BaseRtt;
 use super::capacity::{Capacity, LONGEST_LEAST_TRAIN};
-use super::cause::{Cause, Changes, WindowChange};
+use super::cause::{Cause, WindowChange};
+use super::congestion_window::CongestionWindow;
 use super::loss_record::LossRecord;
 use super::rounds::{Round, Rounds};
 use super::start::Start;
 use crate::rate::way_back::WayBack;
-use crate::rate::{Cubic, PathView, Sample};
+use crate::rate::{PathView, Sample};
 use crate::time::Instant;
 use crate::units::Rate;
 
-/// First window, in packets (RFC 9002 §7.2, RFC 6928).
-pub(super) const INITIAL_WINDOW: f64 = 10.0;
-/// Of larger packets it has fewer, two at least: no more bytes than of these (RFC 6928 §2 has 1,460
-/// bytes of content).
-const INITIAL_PACKET: f64 = 1500.0;
-const LEAST_INITIAL: f64 = 2.0;
 /// First window of a sender that measures the bottleneck by trains, in packets.
 pub(super) const INITIAL_TRAINS: f64 = 32.0;
-/// Least window, in packets. A window of less than a packet is a rate of less than one packet a
-/// round trip: with a least window of one packet, more senders than the path and its queue hold
-/// packets lose nearly half of all that they send (R. Morris, "TCP Behavior with Many Flows",
-/// 1997).
-pub(super) const LEAST_WINDOW: f64 = 0.25;
 /// Fewest packets of a window, and of a queue, that follows delay.
 pub(super) const LEAST_DELAY_WINDOW: f64 = 4.0;
-/// Below this window, in packets, growth in congestion avoidance is bounded.
-const SMALL_WINDOW: f64 = 4.0;
-/// The most that a small window grows in a round trip, as a share of itself. RFC 9438 adds half a
-/// packet a round trip, which for a window of one packet is half of it: many such senders lose a
-/// third of what they send.
-const SMALL_GROWTH: f64 = 1.0 / 8.0;
 /// Round trip assumed before one was measured (RFC 6298 §2.1, RFC 9002 §6.2.2 assume more; the
 /// handshake nearly always measured it).
 const ASSUMED_RTT: Duration = Duration::from_millis(333);
 /// A receiver reports eight times in a round trip, and not more often than this.
 const UNREPORTED_PART: u64 = 8;
 const LEAST_REPORT_GAP: Duration = Duration::from_millis(1);
-/// Most packets in a window: 10 Tbit/s over 10 s in packets of 1,250 bytes. Arithmetic stays exact.
-const MAX_WINDOW: f64 = 1e10;
-
 /// Packets over which the rate of arrivals is taken for this sender's share of the bottleneck.
 const SHARE_PACKETS: f64 = 64.0;
 /// The bottleneck is not taken to carry more than this sender's rate over this share.
@@ -67,9 +48,6 @@ const STANDING: f64 = 1.5;
 const PROBED_PART: f64 = 0.9;
 const LEAST_PROBED_RTT: Duration = Duration::from_millis(10);
 
-/// A window that is so many times as large as at the last loss was not limited by what lost there.
-const BEYOND: f64 = 1.25;
-
 /// What a report brought.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
@@ -86,7 +64,6 @@ pub(super) struct Progress {
 /// The state of the path.
 #[derive(Debug)]
 pub(super) struct PathModel {
-    packet_bytes: u32,
     /// Smoothed round trip (RFC 9002 §5.3).
     smoothed_rtt: Option<Duration>,
     base: BaseRtt,
@@ -100,19 +77,9 @@ pub(super) struct PathModel {
     round_ended: Option<Instant>,
     /// Bytes a second that arrived at most; older round trips count less.
     best_rate: f64,
-    /// Whether the window was ever reduced.
-    reduced: bool,
-    /// Congestion window, in packets.
-    window: f64,
-    /// The first one, of packets of an Ethernet's size at most.
-    initial: f64,
-    /// It was set by a saved rate or a probe, and the first one counts no more.
-    jumped: bool,
+    window: CongestionWindow,
     /// A probe was lost.
     is_policed: bool,
-    /// Slow start threshold, in packets.
-    threshold: f64,
-    curve: Cubic,
     round: u64,
     delivered_bytes: u64,
     /// Bytes in flight after the newest report.
@@ -124,14 +91,12 @@ pub(super) struct PathModel {
     /// Time between the newest report and the one before.
     report_gap: Duration,
     delivery_rate: Option<Rate>,
-    changes: Changes,
 }
 
 impl PathModel {
     /// A path of which no more is known than a round trip, perhaps.
     pub(super) fn new(packet_bytes: u32, rtt: Option<Duration>) -> Self {
-        let mut path = Self {
-            packet_bytes: packet_bytes.max(1),
+        Self {
             smoothed_rtt: rtt,
             base: BaseRtt::new(rtt),
             way_back: WayBack::default(),
@@ -141,13 +106,8 @@ impl PathModel {
             arrivals: (0.0, 0.0),
             round_ended: None,
             best_rate: 0.0,
-            reduced: false,
-            window: INITIAL_WINDOW,
-            initial: INITIAL_WINDOW,
-            jumped: false,
+            window: CongestionWindow::new(packet_bytes),
             is_policed: false,
-            threshold: f64::INFINITY,
-            curve: Cubic::default(),
             round: 0,
             delivered_bytes: 0,
             in_flight_bytes: 0,
@@ -155,29 +115,24 @@ impl PathModel {
             reported_at: None,
             report_gap: Duration::ZERO,
             delivery_rate: None,
-            changes: Changes::default(),
-        };
-        path.begin_with(INITIAL_WINDOW);
-        path
+        }
     }
 
     /// The first window is this, in packets of an Ethernet's size at most. Later it is too late.
     pub(super) fn begin_with(&mut self, window: f64) {
-        if self.delivered_bytes == 0 && !self.jumped {
-            self.initial = window;
-            let large = INITIAL_PACKET * window / f64::from(self.packet_bytes);
-            self.window = window.min(large).max(LEAST_INITIAL);
+        if self.delivered_bytes == 0 {
+            self.window.begin_with(window);
         }
     }
 
     /// The window grows as fast as those of so many senders.
     pub(super) fn set_weight(&mut self, weight: f64) {
-        self.curve = Cubic::weighted(weight);
+        self.window.set_weight(weight);
     }
 
     /// What is left of the window after a loss that leaves `beta` of one sender's.
     pub(super) fn after_loss(&self, beta: f64) -> f64 {
-        self.curve.shared(beta)
+        self.window.after_loss(beta)
     }
 
     /// The window of so many bytes a second over a round trip of `rtt`, if it is larger than the
@@ -190,10 +145,9 @@ impl PathModel {
         times: f64,
     ) -> bool {
         let window = self.packets(rate * rtt.as_secs_f64());
-        let larger = window >= times * self.window;
+        let larger = window >= times * self.window.packets();
         if larger {
-            self.jumped = true;
-            self.set_window(mode, cause, window);
+            self.window.jump(mode, cause, window);
         }
         larger
     }
@@ -206,7 +160,7 @@ impl PathModel {
     /// Bytes a second that the bottleneck carries, if a probe can show what part of them is free:
     /// the window is not on the way to a threshold, and there is room.
     pub(super) fn probed_capacity(&self, now: Instant) -> Option<f64> {
-        let there = self.threshold.is_infinite() && !is_left_out(Part::Probe);
+        let there = !self.window.has_threshold() && !is_left_out(Part::Probe);
         self.has_room(now).filter(|_| there)
     }
 
@@ -215,7 +169,7 @@ impl PathModel {
     pub(super) fn has_room(&self, now: Instant) -> Option<f64> {
         let capacity = self.known_capacity(now)?;
         let rtt = self.least_rtt();
-        let far = self.window < PROBED_PART * self.packets(capacity * rtt.as_secs_f64());
+        let far = self.window.packets() < PROBED_PART * self.packets(capacity * rtt.as_secs_f64());
         let waits = self.base.excess() > self.base.tolerance();
         let can = far && !waits && !self.is_policed && rtt >= LEAST_PROBED_RTT;
         can.then_some(capacity)
@@ -226,18 +180,19 @@ impl PathModel {
         let newly = sample.delivered_bytes.saturating_sub(self.delivered_bytes);
         self.delivered_bytes = sample.delivered_bytes;
         // Bytes, for packets are of several sizes while their size is being found.
-        let acked = newly as f64 / f64::from(self.packet_bytes);
+        let acked = newly as f64 / f64::from(self.packet_bytes());
         if let Some(rtt) = sample.rtt {
             // A host that sleeps makes the handshake long, and data tell better.
             let before = self.smoothed_rtt.filter(|_| self.base.is_measured());
             self.smoothed_rtt = Some(before.map_or(rtt, |old| (old * 7 + rtt) / 8));
-            let packet = u64::from(self.packet_bytes);
+            let packet = u64::from(self.packet_bytes());
             let waited = self.carried_time(now, sample.burst_bytes.saturating_sub(packet));
             self.base.on_rtt(now, (rtt, waited), acked);
         }
-        self.capacity.on_sample(now, sample, u64::from(self.packet_bytes));
+        self.capacity.on_sample(now, sample, u64::from(self.packet_bytes()));
         self.losses.on_sample(sample);
         self.round = sample.round;
+        self.window.on_round(sample.round);
         self.delivery_rate = sample.delivery_rate.or(self.delivery_rate);
         let round = self.rounds.on_sample(now, sample);
         if let Some(round) = &round {
@@ -260,7 +215,7 @@ impl PathModel {
         self.flights[0] = self.flights[0].max(flight);
         let most = self.flights[0].max(self.flights[1]);
         let full = self.flight_bytes();
-        let doubles = self.window < self.threshold;
+        let doubles = self.window.doubles();
         let used = match doubles {
             true => flight.saturating_mul(9) >= full.saturating_mul(4),
             false => most.saturating_mul(9) >= full.saturating_mul(7),
@@ -278,7 +233,7 @@ impl PathModel {
         let arrived = round.rate * time;
         self.round_ended = Some(now);
         // Old packets give way to new ones, a sixteenth of them at least.
-        let few = SHARE_PACKETS * f64::from(self.packet_bytes);
+        let few = SHARE_PACKETS * f64::from(self.packet_bytes());
         let kept = 1.0 - (arrived / few).clamp(1.0 / 16.0, 1.0);
         self.arrivals = (self.arrivals.0 * kept + arrived, self.arrivals.1 * kept + time);
     }
@@ -310,7 +265,7 @@ impl PathModel {
 
     /// Whether a congestion event ever reduced the window.
     pub(super) fn was_reduced(&self) -> bool {
-        self.reduced
+        self.window.was_reduced()
     }
 
     fn arrival_rate(&self) -> f64 {
@@ -371,7 +326,7 @@ impl PathModel {
     /// four packets.
     pub(super) fn own_queue(&self, now: Instant) -> Duration {
         let time = (self.base.least().unwrap_or_default() / OWN_QUEUE_PART).min(MAX_OWN_QUEUE);
-        let packets = LEAST_DELAY_WINDOW * f64::from(self.packet_bytes);
+        let packets = LEAST_DELAY_WINDOW * f64::from(self.packet_bytes());
         time.max(self.carried_time(now, packets as u64))
     }
 
@@ -383,7 +338,7 @@ impl PathModel {
     /// Trains that measure the bottleneck leave in the next round trip, unless that was lately.
     /// Where they are wanted `at_once` they leave as soon as the window holds one.
     pub(super) fn begin_trains(&mut self, now: Instant, at_once: bool) {
-        let holds = self.window >= LONGEST_LEAST_TRAIN as f64;
+        let holds = self.window.packets() >= LONGEST_LEAST_TRAIN as f64;
         if holds || !at_once {
             self.capacity.begin(now, self.round, at_once);
         }
@@ -396,25 +351,26 @@ impl PathModel {
 
     /// Time in which as much may leave at once: a part of the queue that once lost packets.
     fn burst_time(&self) -> Duration {
-        if self.reduced { self.base.range() / QUEUE_PART } else { Duration::MAX }
+        if self.window.was_reduced() { self.base.range() / QUEUE_PART } else { Duration::MAX }
     }
 
     /// The packets of a train at `rate`, if trains are to leave now.
     pub(super) fn train(&self, rate: Rate) -> Option<u32> {
-        let (packet, most) = (u64::from(self.packet_bytes), self.burst_time());
+        let (packet, most) = (u64::from(self.packet_bytes()), self.burst_time());
         let train = self.capacity.train(self.round, rate, packet, most);
         // A window that holds no train cuts it, and the pause after it would be too long. So it
         // would be where a ceiling makes a train take longer than a round trip.
         let most = rate.bytes_in(self.rtt()) / packet;
-        train.filter(|train| f64::from(*train) <= self.window && u64::from(*train) <= most)
+        train
+            .filter(|train| f64::from(*train) <= self.window.packets() && u64::from(*train) <= most)
     }
 
     /// The most packets that leave at once at `rate` where no train does.
     pub(super) fn most_at_once(&self, rate: Rate) -> u32 {
-        if !self.reduced {
+        if !self.window.was_reduced() {
             return u32::MAX;
         }
-        let packets = rate.bytes_in(self.burst_time()) / u64::from(self.packet_bytes);
+        let packets = rate.bytes_in(self.burst_time()) / u64::from(self.packet_bytes());
         u32::try_from(packets).unwrap_or(u32::MAX).max(1)
     }
 
@@ -427,14 +383,12 @@ impl PathModel {
 
     /// The window becomes `window`, which is not on the way to any earlier one.
     pub(super) fn settle(&mut self, mode: &'static str, cause: Cause, window: f64) {
-        self.curve.reset();
-        self.set_window(mode, cause, window);
-        self.threshold = self.window.max(2.0);
+        self.window.settle(mode, cause, window);
     }
 
     /// The window may double without a bound.
     pub(super) fn forget_threshold(&mut self) {
-        self.threshold = f64::INFINITY;
+        self.window.forget_threshold();
     }
 
     /// Smoothed round trip, above zero.
@@ -449,7 +403,7 @@ impl PathModel {
 
     /// So many bytes, in packets.
     pub(super) fn packets(&self, bytes: f64) -> f64 {
-        bytes / f64::from(self.packet_bytes)
+        bytes / f64::from(self.packet_bytes())
     }
 
     /// The window, in packets, that so many bytes a second fill where nothing waits.
@@ -475,22 +429,22 @@ impl PathModel {
 
     /// The window at which packets were lost last is nothing that limits it now.
     pub(super) fn is_beyond_last_loss(&self) -> bool {
-        self.window > BEYOND * self.curve.prior()
+        self.window.is_beyond_last_loss()
     }
 
     /// Slow start has come to its threshold.
     pub(super) fn is_past_threshold(&self) -> bool {
-        self.window >= self.threshold
+        !self.window.doubles()
     }
 
     /// Congestion window, in packets.
     pub(super) fn window(&self) -> f64 {
-        self.window
+        self.window.packets()
     }
 
     /// Congestion window, in bytes of IP packets; at least a packet may always be in flight.
     pub(super) fn window_bytes(&self) -> u64 {
-        ((self.window * f64::from(self.packet_bytes)) as u64).max(u64::from(self.packet_bytes))
+        self.window.bytes()
     }
 
     /// A window, and what arrives until the next report: an eighth of the window, or what is sent
@@ -524,7 +478,7 @@ impl PathModel {
 
     /// The rate of one window a round trip.
     pub(super) fn window_rate(&self) -> Rate {
-        let bytes = self.window * f64::from(self.packet_bytes);
+        let bytes = self.window.packets() * f64::from(self.window.packet_bytes());
         // In thousandths of a byte, or a window of a quarter packet would be cut to whole bytes.
         let rtt = self.rtt().as_nanos() as f64 / 1e9;
         Rate::from_bytes_per_second((bytes / rtt) as u64)
@@ -532,20 +486,19 @@ impl PathModel {
 
     /// Bytes of an IP packet.
     pub(super) fn packet_bytes(&self) -> u32 {
-        self.packet_bytes
+        self.window.packet_bytes()
     }
 
     /// Growth of slow start: `share` of what was acknowledged.
     pub(super) fn grow_in_slow_start(&mut self, mode: &'static str, acked: f64, share: f64) {
-        let window = (self.window + acked * share).min(self.threshold);
-        self.set_window(mode, Cause::SlowStart, window);
+        self.window.grow_in_slow_start(mode, acked, share);
     }
 
     /// Growth of a start, in what was acknowledged: the window doubles. It does not grow where it
     /// fills more than a bottleneck that is known, unless more than that has arrived.
     pub(super) fn growth_of_start(&self, now: Instant) -> f64 {
         // After silence the way to the threshold is slow start.
-        let seconds = self.capacity.seconds(now).filter(|_| self.threshold.is_infinite());
+        let seconds = self.capacity.seconds(now).filter(|_| !self.window.has_threshold());
         let fills = seconds.is_some_and(|seconds| {
             let window = seconds * self.window_bytes() as f64;
             let filled = window / self.least_rtt().as_secs_f64();
@@ -560,47 +513,34 @@ impl PathModel {
 
     /// Growth of congestion avoidance (RFC 9438 §4.2 to §4.5).
     pub(super) fn grow_in_avoidance(&mut self, now: Instant, mode: &'static str, acked: f64) {
-        let (rtt, before) = (self.rtt(), self.window);
-        let window = self.curve.grow(now, before.max(1.0), acked, rtt);
-        let most = match before < SMALL_WINDOW {
-            true => before * (1.0 + SMALL_GROWTH * (acked / before).min(1.0)),
-            false => f64::INFINITY,
-        };
-        if window > most {
-            self.curve.restart();
-        }
-        self.set_window(mode, Cause::Avoidance, window.min(most).max(before));
+        let rtt = self.rtt();
+        self.window.grow_in_avoidance(now, mode, acked, rtt);
     }
 
     /// Nothing grows while the window is not used, and the time that passes is no time of growth
     /// (RFC 9438 §5.8).
     pub(super) fn on_unused(&mut self) {
-        self.curve.pause(self.report_gap);
+        self.window.on_unused(self.report_gap);
     }
 
     /// A congestion event leaves `beta` of the window (RFC 9438 §4.6).
     pub(super) fn reduce(&mut self, mode: &'static str, cause: Cause, beta: f64) {
-        self.reduced = true;
-        let window = self.curve.reduce_to(self.window, beta).max(LEAST_WINDOW);
-        self.threshold = window.max(2.0);
-        self.set_window(mode, cause, window);
+        self.window.reduce(mode, cause, beta);
     }
 
     /// The window may double again, from what it is, to find out whether the path carries more.
     pub(super) fn look(&mut self, mode: &'static str) {
-        self.forget_threshold();
-        self.note(mode, Cause::Look, self.window);
+        self.window.look(mode);
     }
 
     /// Slow start ends at the present window.
     pub(super) fn end_slow_start(&mut self, mode: &'static str) {
-        self.threshold = self.window;
-        self.note(mode, Cause::Delay, self.window);
+        self.window.end_slow_start(mode);
     }
 
     /// The start is over at the present window, which the path is known to carry.
     pub(super) fn end_start(&mut self, mode: &'static str, cause: Cause) {
-        self.settle(mode, cause, self.window);
+        self.settle(mode, cause, self.window.packets());
     }
 
     /// Begins again in slow start from `window`, up to `threshold`.
@@ -611,18 +551,14 @@ impl PathModel {
         window: f64,
         threshold: f64,
     ) {
-        self.threshold = threshold.max(2.0);
-        self.curve.restart();
-        self.set_window(mode, cause, window.min(self.window));
+        self.window.begin_again(mode, cause, window, threshold);
     }
 
     /// Goes on from another policy, which sent `rate` over a path of `rtt`.
     pub(super) fn take_over(&mut self, mode: &'static str, rate: Rate, rtt: Duration) {
         self.smoothed_rtt = Some(rtt);
         self.replace_base(rtt);
-        let window = rate.bytes_in(rtt) as f64 / f64::from(self.packet_bytes);
-        self.threshold = window.max(2.0);
-        self.set_window(mode, Cause::Policy, window.max(2.0));
+        self.window.take_over(mode, rate.bytes_in(rtt));
     }
 
     /// The first report of another policy's packets: it counts from the beginning of the
@@ -642,37 +578,12 @@ impl PathModel {
         mode: &'static str,
         packet_bytes: u32,
     ) -> Option<f64> {
-        let before = f64::from(std::mem::replace(&mut self.packet_bytes, packet_bytes.max(1)));
-        let times = f64::from(self.packet_bytes) / before;
-        if times == 1.0 {
-            return None;
-        }
-        if self.delivered_bytes == 0 && !self.jumped {
-            self.begin_with(self.initial);
-            return None;
-        }
-        self.threshold /= times;
-        self.curve.resize(times);
-        self.window /= times;
-        self.set_window(mode, Cause::PacketSize, self.window);
-        Some(times)
+        self.window.set_packet_bytes(mode, packet_bytes, self.delivered_bytes > 0)
     }
 
     /// The oldest change of the window that was not taken yet.
     pub(super) fn take_change(&mut self) -> Option<WindowChange> {
-        self.changes.take()
-    }
-
-    /// The one place where the window changes.
-    fn set_window(&mut self, mode: &'static str, cause: Cause, window: f64) {
-        let before = std::mem::replace(&mut self.window, window.clamp(LEAST_WINDOW, MAX_WINDOW));
-        self.note(mode, cause, before);
-    }
-
-    fn note(&mut self, mode: &'static str, cause: Cause, before: f64) {
-        let bytes = |window: f64| (window * f64::from(self.packet_bytes)) as u64;
-        let (from_bytes, to_bytes) = (bytes(before), bytes(self.window));
-        self.changes.add(self.round, WindowChange { from_bytes, to_bytes, cause, mode });
+        self.window.take_change()
     }
 }
 
