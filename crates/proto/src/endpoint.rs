@@ -22,7 +22,8 @@ use crate::connection::{Branches, Connection, DatagramOutcome, DeathTimers, Mach
 use crate::crypto::exporter::ExporterSecret;
 use crate::entropy::Entropy;
 use crate::handshake::active::{Active, InitiatorEvent};
-use crate::handshake::passive::{CurrentConnection, Passive, ResponderAction};
+use crate::handshake::passive::{CurrentConnection, Passive};
+use crate::handshake::responder_action::ResponderAction;
 use crate::handshake::{HandledAt, Opened, PeerLocation, negotiated};
 use crate::limits::{IPV4_HEADER_BYTES, IPV6_HEADER_BYTES};
 use crate::negotiated::{HandshakeRtt, Negotiated};

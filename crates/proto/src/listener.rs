@@ -13,7 +13,7 @@ use crate::config::{AuthorizedKeys, Config, Identity};
 use crate::endpoint::{EXPLANATIONS, Endpoint};
 use crate::entropy::Entropy;
 use crate::handshake::passive::Passive;
-use crate::handshake::passive::ResponderAction;
+use crate::handshake::responder_action::ResponderAction;
 use crate::handshake::{EarlyControl, HandledAt};
 use crate::time::Instant;
 

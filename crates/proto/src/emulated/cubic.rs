@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::tcp_window::WindowGrowth;
+use super::window_growth::WindowGrowth;
 use crate::rate::Cubic;
 use crate::time::Instant;
 

@@ -24,6 +24,7 @@ mod tcp_window;
 mod tests;
 mod tsunami;
 mod udt;
+mod window_growth;
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::tcp_window::WindowGrowth;
+use super::window_growth::WindowGrowth;
 use crate::time::Instant;
 
 /// How a Reno counts.

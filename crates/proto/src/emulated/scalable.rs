@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::tcp_window::WindowGrowth;
+use super::window_growth::WindowGrowth;
 use crate::time::Instant;
 
 /// 0.01 of a packet more for each acknowledgement, an eighth less for a loss (Kelly).

@@ -6,12 +6,12 @@
 //! acknowledgements would have. What arrived and is not reported yet counts as in flight, so that
 //! a little more than the window may be.
 
-use std::fmt::Debug;
 use std::time::Duration;
 
 use super::highspeed::HighSpeed;
 use super::reno::Reno;
 use super::scalable::Scalable;
+use super::window_growth::WindowGrowth;
 use crate::config::EmulatedProtocol;
 use crate::rate::{Belief, Cubic, Pacing, RateControl, Sample, burst_for};
 use crate::time::Instant;
@@ -21,24 +21,6 @@ use crate::units::{Burst, Rate};
 const ASSUMED_RTT: Duration = Duration::from_secs(1);
 /// Bytes in flight as a multiple of the window: reports are an eighth of a round trip apart.
 const IN_FLIGHT: f64 = 1.25;
-
-/// How a window grows and shrinks. Windows are in packets.
-pub(super) trait WindowGrowth: Debug + Send {
-    /// Its name.
-    fn name(&self) -> &'static str;
-    /// The first window.
-    fn first(&self) -> f64;
-    /// Growth in slow start when `acked` packets are acknowledged.
-    fn in_slow_start(&self, acked: f64) -> f64 {
-        acked
-    }
-    /// The window after `acked` packets are acknowledged in congestion avoidance.
-    fn grow(&mut self, now: Instant, window: f64, acked: f64, rtt: Duration) -> f64;
-    /// The window after a loss.
-    fn reduce(&mut self, window: f64) -> f64;
-    /// Packets are now `times` as large.
-    fn resize(&mut self, _times: f64) {}
-}
 
 /// A window under one of the laws.
 #[derive(Debug)]

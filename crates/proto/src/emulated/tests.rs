@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::sabul::Sabul;
-use super::tcp_window::{TcpWindow, WindowGrowth};
+use super::tcp_window::TcpWindow;
 use super::tsunami::{self, Requests, Tsunami};
 use super::udt::{self, Udt};
+use super::window_growth::WindowGrowth;
 use super::{fobs, highspeed, rbudp, sabul, scalable};
 use crate::config::EmulatedProtocol;
 use crate::loss_detection::{Arrival, LossDetector, MissingRanges, ResendRequest, TimingInfo};

@@ -2,7 +2,7 @@
 //! §4.2, §4.3`).
 
 use super::PeerLocation;
-use super::passive::ResponderAction;
+use super::responder_action::ResponderAction;
 use crate::api::Route;
 use crate::codec::Codec;
 use crate::config::PublicKey;

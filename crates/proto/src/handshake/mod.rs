@@ -9,6 +9,7 @@ mod open_schedule;
 pub(crate) mod passive;
 mod pending_responses;
 mod rate_limit;
+pub(crate) mod responder_action;
 mod return_routability;
 mod rfc998_established;
 

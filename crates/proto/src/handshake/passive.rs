@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::authentication::{AuthenticatedPeer, OpenAuthenticator};
 use super::half_open::HalfOpen;
 use super::rate_limit::PerSourceLimit;
+use super::responder_action::ResponderAction;
 use super::rfc998_established::Rfc998Established;
 use super::{EarlyControl, HandledAt, Opened, negotiate, return_routability};
 use crate::api::Route;
@@ -26,23 +27,6 @@ use crate::units::ControlSeq;
 use crate::wire::packet::{Parameters, RateLimit};
 use crate::wire::rfc998::{self, Packet998};
 use crate::wire::sealed::{self, HandshakePayload, OPEN_BYTES, OpenFrame, PacketType};
-
-/// The response to a datagram.
-pub(crate) enum ResponderAction<'a> {
-    /// None: the datagram is ignored.
-    Nothing,
-    /// Send this back; it is no longer than the datagram.
-    Reply(Vec<u8>),
-    /// Send both back, RESPONSE and the early control packet; together they are no longer than the
-    /// datagram.
-    ReplyWithControl(Vec<u8>, Vec<u8>),
-    /// The peer of the half-open connection was restarted: send this (`rfc998`).
-    Reopened(Vec<u8>),
-    /// The peer's address is validated: send this (`rfc998`).
-    Validated(Vec<u8>),
-    /// A connection is open; the datagram, if handed back, is its first.
-    Opened(Box<Opened>, Option<&'a mut [u8]>),
-}
 
 impl std::fmt::Debug for ResponderAction<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

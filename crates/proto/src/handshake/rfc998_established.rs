@@ -1,7 +1,7 @@
 //! The OPEN of a passive end's connection on `rfc998`, and the RESPONSE to its repetitions
 //! (`docs/protocol §2.1, §2.3`).
 
-use super::passive::ResponderAction;
+use super::responder_action::ResponderAction;
 use super::return_routability;
 use crate::api::Route;
 use crate::wire::packet::Parameters;

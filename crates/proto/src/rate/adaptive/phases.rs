@@ -192,7 +192,7 @@ impl Adaptive {
         // A long path's queue may be no longer than one probe makes it; and what comes out of it
         // faster than before was found only because the rate had fallen.
         let clear = !is_long(self.min_rtt()) || !self.probe.queued;
-        self.policed.on_probed(&self.probe, self.bandwidth);
+        self.policed.on_probed(self.probe.before, self.bandwidth);
         if self.bandwidth >= self.probe.before + self.probe.before * excess * 2 / (3 * UNITY)
             && clear
         {

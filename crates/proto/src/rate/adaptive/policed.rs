@@ -10,7 +10,6 @@
 
 use std::time::Duration;
 
-use super::phases::ProbeGain;
 use super::{DOWN_GAIN, UNITY};
 use crate::rate::Sample;
 use crate::rate::path::MILLION;
@@ -93,10 +92,10 @@ impl Policed {
         if self.taken_back >= TAKEN_BACK { RARER } else { 1 }
     }
 
-    /// A probe up is over.
-    pub(super) fn on_probed(&mut self, probe: &ProbeGain, bandwidth: u64) {
-        if bandwidth > probe.before + probe.before / FIND && self.found_from == 0 {
-            self.found_from = probe.before;
+    /// A probe up from the bandwidth `before` is over.
+    pub(super) fn on_probed(&mut self, before: u64, bandwidth: u64) {
+        if bandwidth > before + before / FIND && self.found_from == 0 {
+            self.found_from = before;
         }
     }
 

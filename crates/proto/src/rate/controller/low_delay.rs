@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use super::ablation::{Part, is_left_out};
 use super::base_rtt::BaseRtt;
-use super::path_model::PathModel;
-use super::tolerance::COMPANY_SHARE;
+use super::path_model::{COMPANY_SHARE, PathModel};
 use crate::time::Instant;
 
 /// The loss share that is excused so, at most.

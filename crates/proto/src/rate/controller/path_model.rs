@@ -48,6 +48,9 @@ const STANDING: f64 = 1.5;
 const PROBED_PART: f64 = 0.9;
 const LEAST_PROBED_RTT: Duration = Duration::from_millis(10);
 
+/// It has it until its share is smaller than this. A reduction alone leaves more.
+pub(super) const COMPANY_SHARE: f64 = 0.6;
+
 /// What a report brought.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {

@@ -11,7 +11,7 @@ use super::foreign_queue::ForeignQueue;
 use super::looks::Looks;
 use super::low_delay::{self, LowDelay};
 use super::mode::{Evidence, Mode};
-use super::path_model::{LEAST_DELAY_WINDOW, PathModel, Progress};
+use super::path_model::{COMPANY_SHARE, LEAST_DELAY_WINDOW, PathModel, Progress};
 use super::response_test;
 use super::rounds::Round;
 use super::short_queue::{self, QueueStep, Suspension};
@@ -27,8 +27,6 @@ const WHOLE_SHARE: f64 = 0.9;
 const ALONE_SHARE: f64 = 0.75;
 const ALONE_ROUNDS: u32 = 64;
 const ALONE_TIME: Duration = Duration::from_secs(10);
-/// It has it until its share is smaller than this. A reduction alone leaves more.
-pub(super) const COMPANY_SHARE: f64 = 0.6;
 /// It must be smaller for so many round trips: what it gave up itself is not a neighbour's yet.
 const COMPANY_ROUNDS: u32 = 16;
 /// A sender that has less than this may have been kept from its share by losses.
