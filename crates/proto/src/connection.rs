@@ -25,6 +25,7 @@ use crate::buffer::Buffer;
 use crate::codec::{Codec, DecodedPacket, OtherPacket};
 use crate::crypto::cipher::Cipher;
 use crate::crypto::exporter::ChainKeys;
+use crate::handshake::return_routability::ProofEcho;
 use crate::negotiated::PacketOutcome;
 use crate::path_validation::PathValidator;
 use crate::receiver::Receiver;
@@ -722,8 +723,8 @@ impl Connection {
 
     /// QUIT with this reason leaves at once, and the connection ends with this outcome.
     fn begin_quitting(&mut self, now: Instant, reason: String, outcome: CloseReason) {
-        let times = (self.quit_interval(), self.liveness.death_timer());
-        self.closing.quit(now, reason, outcome, times);
+        let (interval, death_timer) = (self.quit_interval(), self.liveness.death_timer());
+        self.closing.quit(now, reason, outcome, interval, death_timer);
         self.repeat_quit(now);
     }
 
@@ -842,13 +843,13 @@ impl Connection {
         }
     }
 
-    /// The passive end has not validated this address: `packet` returns its number.
-    pub(crate) fn echo(&mut self, now: Instant, echo: (u32, Vec<u8>)) {
+    /// The passive end has not validated this address: `echo` returns its number.
+    pub(crate) fn echo(&mut self, now: Instant, echo: ProofEcho) {
         self.validation.echo(now, echo);
     }
 
     /// The passive end sent another RESPONSE, with another number or none.
-    pub(crate) fn on_response(&mut self, now: Instant, echo: Option<(u32, Vec<u8>)>) {
+    pub(crate) fn on_response(&mut self, now: Instant, echo: Option<ProofEcho>) {
         if self.validation.on_response(now, echo, self.is_settled()) {
             let reason = "this end was started again".to_owned();
             self.begin_quitting(now, reason, CloseReason::Forgotten);

@@ -1,12 +1,13 @@
 //! Address validation of a connection on `rfc998` (RFC 9000 §8.1, `docs/protocol §2.3`).
 //!
-//! The passive end sends at most a multiple of the bytes it received until the address is validated;
-//! the active end returns the number of the passive end's RESPONSE.
+//! Until the address is validated, the passive end sends at most a multiple of the bytes that it
+//! received. The active end returns the number of the passive end's RESPONSE.
 
 use std::time::Duration;
 
 use super::liveness::MAX_KEEPALIVE_INTERVAL;
 use crate::amplification_limit::AmplificationLimit;
+use crate::handshake::return_routability::ProofEcho;
 use crate::sender::CoinEvidence;
 use crate::time::Instant;
 
@@ -16,9 +17,7 @@ const ECHO_INTERVAL: Duration = Duration::from_millis(500);
 /// The OPEN that returns the passive end's number.
 #[derive(Debug)]
 struct Echo {
-    /// The passive end's number.
-    proof: u32,
-    packet: Vec<u8>,
+    open: ProofEcho,
     /// Another packet came from there since.
     answered: bool,
     /// When it leaves next, until a RESPONSE without a number comes.
@@ -108,10 +107,10 @@ impl AddressValidation {
         limit.on_right(evidence.right)
     }
 
-    /// The passive end has not validated this address: `packet` returns its number.
-    pub(super) fn echo(&mut self, now: Instant, (proof, packet): (u32, Vec<u8>)) {
+    /// The passive end has not validated this address: `open` returns its number.
+    pub(super) fn echo(&mut self, now: Instant, open: ProofEcho) {
         let (next, wait) = (Some(now), ECHO_INTERVAL);
-        self.echo = Some(Echo { proof, packet, answered: false, next, wait });
+        self.echo = Some(Echo { open, answered: false, next, wait });
     }
 
     /// The passive end sent another RESPONSE. Without a number in it the address is validated. With
@@ -120,13 +119,13 @@ impl AddressValidation {
     pub(super) fn on_response(
         &mut self,
         now: Instant,
-        echo: Option<(u32, Vec<u8>)>,
+        echo: Option<ProofEcho>,
         settled: bool,
     ) -> bool {
         let Some(shown) = &mut self.echo else { return false };
         match echo {
             None => shown.next = None,
-            Some((proof, _)) if proof == shown.proof => {}
+            Some(echo) if echo.proof == shown.open.proof => {}
             Some(echo) if !shown.answered => self.echo(now, echo),
             Some(_) if settled => {}
             Some(_) => {
@@ -154,7 +153,7 @@ impl AddressValidation {
         let echo = self.echo.as_mut().filter(|echo| echo.next.is_some_and(|at| at <= now))?;
         echo.next = Some(now + echo.wait);
         echo.wait = (echo.wait * 2).min(MAX_KEEPALIVE_INTERVAL);
-        out.extend_from_slice(&echo.packet);
-        Some(echo.packet.len())
+        out.extend_from_slice(&echo.open.open);
+        Some(echo.open.open.len())
     }
 }

@@ -158,7 +158,8 @@ impl Closing {
         now: Instant,
         reason: String,
         outcome: CloseReason,
-        (interval, death_timer): (Duration, Duration),
+        interval: Duration,
+        death_timer: Duration,
     ) {
         let (left, wait, until) = (MAX_QUITS, interval, now + death_timer);
         self.state = State::QuitSent { reason, left, wait, next: now, until, outcome };
@@ -214,10 +215,14 @@ mod tests {
         Instant::EPOCH + Duration::from_millis(millis)
     }
 
+    fn quit(closing: &mut Closing, reason: &str, outcome: CloseReason) {
+        let (interval, death_timer) = (Duration::from_millis(100), Duration::from_secs(2));
+        closing.quit(ms(0), reason.to_owned(), outcome, interval, death_timer);
+    }
+
     fn quitting(until_acked: bool) -> Closing {
         let mut closing = Closing::new(until_acked);
-        let times = (Duration::from_millis(100), Duration::from_secs(2));
-        closing.quit(ms(0), "enough".to_owned(), CloseReason::Quit, times);
+        quit(&mut closing, "enough", CloseReason::Quit);
         closing
     }
 
@@ -248,8 +253,7 @@ mod tests {
     #[test]
     fn an_end_that_gave_up_keeps_its_outcome_when_the_peer_quits_too() {
         let mut closing = Closing::new(false);
-        let times = (Duration::from_millis(100), Duration::from_secs(2));
-        closing.quit(ms(0), "stalled".to_owned(), CloseReason::DeathTimer, times);
+        quit(&mut closing, "stalled", CloseReason::DeathTimer);
         assert!(closing.drain(ms(200), "the same".to_owned()));
         assert_eq!(closing.outcome_of_drain(), Some(CloseReason::DeathTimer));
         assert!(!closing.drain(ms(400), "again".to_owned()));

@@ -1,5 +1,5 @@
-//! Subflows of a main connection: further connections that carry buffers of the same transfer, each over a socket and by
-//! a processor of its own (`docs/protocol §4.11, §6.11`).
+//! Subflows of a main connection: further connections that carry buffers of the same transfer, each
+//! over a socket and by a processor of its own (`docs/protocol §4.11, §6.11`).
 //!
 //! A subflow is an [`Endpoint`] like any other, but has no handshake: its keys and parameters
 //! follow from those of the main connection. The clients decide what its buffers are and when the

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use super::open_failure::OpenFailure;
 use super::open_schedule::OpenSchedule;
 use super::pending_responses::{PendingResponse, PendingResponses, ResponseVerdict};
+use super::return_routability::ProofEcho;
 use super::{EarlyControl, HandledAt, Opened, PeerLocation, check_response, propose};
 use crate::api::{CloseReason, Route};
 use crate::codec::Codec;
@@ -204,7 +205,7 @@ impl Active {
                 let rtt = self.schedule.round_trips(now, host_stall);
                 let opened = Opened::new(codec, response, 0, entropy);
                 let proof = super::return_routability::of(&opened.parameters.client);
-                let echo = proof.map(|proof| (proof, self.open_with(ports, proof)));
+                let echo = proof.map(|proof| self.open_with(ports, proof));
                 Some(Box::new(Opened { rtt, echo, ..opened }))
             }
             Packet998::Refused(reason) | Packet998::Abort(reason) => {
@@ -217,23 +218,23 @@ impl Active {
 
     /// The OPEN once more, with the number from RESPONSE, which proves that this end receives at
     /// its address.
-    fn open_with(&self, ports: Ports, proof: u32) -> Vec<u8> {
+    fn open_with(&self, ports: Ports, proof: u32) -> ProofEcho {
         let client = super::return_routability::with(&self.proposal.client, proof, usize::MAX);
         let proposal = Parameters { client, ..self.proposal.clone() };
         let mut open = Vec::new();
         rfc998::encode_open(ports, &proposal, &mut open);
-        open
+        ProofEcho { proof, open }
     }
 
     /// If this is another RESPONSE to this end's OPEN: the number in it, and the OPEN that returns
     /// it. The answer to that OPEN has no number.
-    pub(crate) fn response_again(&self, bytes: &[u8]) -> Option<Option<(u32, Vec<u8>)>> {
+    pub(crate) fn response_again(&self, bytes: &[u8]) -> Option<Option<ProofEcho>> {
         let Handshake::Rfc998 { ports } = &self.handshake else { return None };
         match rfc998::parse(bytes, false, Default::default()) {
             Ok((from, Packet998::Response(response))) => {
                 let ours = from == ports.swapped() && response.uid == self.proposal.uid;
                 let proof = || super::return_routability::of(&response.client);
-                ours.then(|| proof().map(|proof| (proof, self.open_with(*ports, proof))))
+                ours.then(|| proof().map(|proof| self.open_with(*ports, proof)))
             }
             _ => None,
         }

@@ -10,10 +10,12 @@ pub(crate) mod passive;
 mod pending_responses;
 mod rate_limit;
 pub(crate) mod responder_action;
-mod return_routability;
+pub(crate) mod return_routability;
 mod rfc998_established;
 
 use std::time::Duration;
+
+use return_routability::ProofEcho;
 
 use crate::api::Route;
 use crate::buffer::Geometry;
@@ -65,7 +67,7 @@ pub(crate) struct Opened {
     /// The peer's location.
     pub(crate) location: PeerLocation,
     /// The number in RESPONSE, and the OPEN that returns it.
-    pub(crate) echo: Option<(u32, Vec<u8>)>,
+    pub(crate) echo: Option<ProofEcho>,
     /// The address is not validated: bytes of the packet that came from it, and whether validation
     /// can be expected soon.
     pub(crate) unvalidated: Option<(usize, bool)>,

@@ -15,6 +15,15 @@ const MAX_CLIENT_BYTES: usize = 44;
 const UNVALIDATED_PACKET_BYTES: u32 = 512;
 const UNVALIDATED_PACKETS: u32 = 33;
 
+/// The OPEN that returns the passive end's number.
+#[derive(Clone, Debug)]
+pub(crate) struct ProofEcho {
+    /// The number.
+    pub(crate) proof: u32,
+    /// The packet.
+    pub(crate) open: Vec<u8>,
+}
+
 /// `client` with the proof, or the proof without it where it would be too long.
 pub(super) fn with(client: &str, proof: u32, most: usize) -> String {
     let long = format!("{client}{FIELD}{proof}");
