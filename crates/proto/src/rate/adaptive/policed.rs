@@ -1,6 +1,6 @@
-//! What tells [`super::Adaptive`] of a path that lets only so much through and makes nothing wait, as a
-//! policer does: its loss looks like loss at rest, and what its bucket lets pass at first like a
-//! faster path (docs/decisions/adaptive-rate.md, *Policers*).
+//! What tells [`super::Adaptive`] of a path that lets only so much through and makes nothing wait,
+//! as a policer does: its loss looks like loss at rest, and what its bucket lets pass at first like
+//! a faster path (docs/decisions/adaptive-rate.md, *Policers*).
 //!
 //! * Loss at rest is the same at any rate. What is lost at the lower rate after a probe up is
 //!   compared with it: if that is far less, the rate made the loss. Where something waits that was
