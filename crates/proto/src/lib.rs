@@ -48,4 +48,4 @@ pub mod units;
 pub mod wire;
 mod wire_profile;
 
-pub use receiver::Feedback;
+pub use loss_detection::reported::Feedback;

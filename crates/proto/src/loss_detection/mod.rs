@@ -1,11 +1,23 @@
-//! Loss detection at the receiver: when a hole counts as a loss (RFC 998 §5.2.2). It is independent
-//! of the rate law.
+//! When data count as lost (`docs/protocol §6.4`). There are three definitions, because a hole in a
+//! buffer, a missing packet number and a RESEND show different things at different times:
 //!
-//! The receiving machine reports arrivals and requests to the detector. The detector returns, for
-//! all outstanding buffers at once, the ranges to request again and the time of its next poll.
+//! * For repair ([`gap`], [`data_timer`]): a hole in a buffer that a later packet overtook, or that a
+//!   timer found. The receiver sends RESEND for it.
+//! * For reports ([`reported`], on `sealed`): a packet number that is absent although a higher one
+//!   came. REPORT carries the count to the sender's rate law.
+//! * Inferred by the sender ([`inferred`], on `rfc998`): a packet that RESEND named, unless its OK
+//!   comes too soon. The rate law has that in place of a REPORT.
+//!
+//! The protocol's page has their thresholds side by side.
+//!
+//! For repair, the receiving machine reports arrivals and requests to the detector (RFC 998
+//! §5.2.2). The detector returns, for all outstanding buffers at once, the ranges to request again
+//! and the time of its next poll. It is independent of the rate law.
 
 pub mod data_timer;
 pub mod gap;
+pub(crate) mod inferred;
+pub mod reported;
 mod sender_gaps;
 
 use std::fmt::Debug;

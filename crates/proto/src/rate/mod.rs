@@ -10,7 +10,6 @@ mod ceilings;
 pub mod controller;
 mod cubic;
 pub mod fixed;
-pub(crate) mod ledger;
 pub(crate) mod math;
 mod millis;
 pub mod pacer;

@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::loss_detection::inferred::When;
 use crate::rate::{Sample, Stretch};
 use crate::time::Instant;
 use crate::units::{PacketNumber, Rate};
@@ -69,17 +70,6 @@ impl Record {
         let within = u128::from(self.bytes) * u128::from(place) / u128::from(self.count.max(1));
         self.before + within as u64
     }
-}
-
-/// What is known of the arrival of the newest packet reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum When {
-    /// Nothing: no rates and no round trip are made of it.
-    Unknown,
-    /// The report says when it came and how much had come by then.
-    Reported,
-    /// It was reported at once, and so many of the packets up to it are taken to have come by then.
-    Presumed(u64),
 }
 
 /// Numbers that no packet had.

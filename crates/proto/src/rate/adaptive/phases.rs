@@ -11,7 +11,7 @@ use super::{
     MOST, PROBE_TIME, RoundCounts, STARTUP_CAP_GAIN, STARTUP_GAIN, StartupGrowth, UNITY, UP_GAINS,
     WindowCounts,
 };
-use crate::rate::ledger::FEW_PACKETS;
+use crate::loss_detection::inferred::FEW_PACKETS;
 use crate::rate::path::MILLION;
 use crate::rate::train::{is_long, train_for};
 use crate::rate::{Pacing, Sample, burst_for, millis};

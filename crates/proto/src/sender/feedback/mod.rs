@@ -13,9 +13,9 @@ use reverse_path_queue::ReversePathQueue;
 use skipped_numbers::SkippedNumbers;
 
 use crate::codec::Codec;
+use crate::loss_detection::inferred::Ledger;
 use crate::negotiated::Negotiated;
 use crate::rate::Sample;
-use crate::rate::ledger::Ledger;
 use crate::rate::sampler::Sampler;
 use crate::rate::subflows::SubflowTally;
 use crate::rtt::RttEstimator;

@@ -12,14 +12,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::rate::sampler::When;
 use crate::time::Instant;
 use crate::units::{BufferNumber, PacketNumber};
 use crate::wire::packet::Report;
 
 /// Buffers of no more packets than this are acknowledged so often that nothing need be computed for
 /// the time between.
-pub(super) const FEW_PACKETS: u64 = 64;
+pub(crate) const FEW_PACKETS: u64 = 64;
 
 /// The smallest round trip may have been measured so much too long, by a host that read late.
 const MEASURED: Duration = Duration::from_millis(2);
@@ -28,6 +27,17 @@ const MEASURED: Duration = Duration::from_millis(2);
 const USUAL: u32 = 8;
 const USUAL_OF_MANY: u32 = 3;
 const LIKE: Duration = Duration::from_micros(500);
+
+/// What is known of the arrival of the newest packet reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    /// Nothing: no rates and no round trip are made of it.
+    Unknown,
+    /// The report says when it came and how much had come by then.
+    Reported,
+    /// It was reported at once, and so many of the packets up to it are taken to have come by then.
+    Presumed(u64),
+}
 
 /// One buffer between its first packet and its OK.
 #[derive(Clone, Copy, Debug, Default)]
