@@ -552,6 +552,12 @@ fn incoming(kind: PacketType, number: PacketNumber, body: &[u8]) -> Option<Other
         PacketType::Challenge => OtherPacket::Challenge(sealed::parse_token(body).ok()?),
         PacketType::Answer => OtherPacket::Answer(sealed::parse_token(body).ok()?),
         PacketType::Branch => OtherPacket::Branch(Box::new(sealed::parse_branch(body).ok()?)),
-        _ => return None,
+        PacketType::QuitAck | PacketType::Done => return None,
+        // These are read elsewhere: by their buffer, or without transport keys.
+        PacketType::Data | PacketType::Ldata | PacketType::Repair => return None,
+        PacketType::Open | PacketType::Response | PacketType::Refused => return None,
+        PacketType::Cookie | PacketType::Unknown | PacketType::Who | PacketType::Key => {
+            return None;
+        }
     })
 }

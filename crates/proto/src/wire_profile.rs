@@ -9,6 +9,8 @@ use std::time::Duration;
 use crate::limits::DEATH_TIMER;
 use crate::wire::{Wire, data_overhead, keepalive_bytes};
 
+/// Shortest dally.
+const LEAST_DALLY: Duration = Duration::from_millis(100);
 /// Longest dally beyond two control timer values.
 pub(crate) const LONG_DALLY: Duration = Duration::from_secs(3);
 
@@ -84,34 +86,33 @@ pub(crate) struct WireProfile {
 }
 
 impl WireProfile {
-    /// The profile of `wire`.
+    /// The profile of `wire`. Each wire lists all capabilities, so that none is inherited.
     pub(crate) fn of(wire: Wire) -> Self {
-        let sealed = Self {
-            reports: true,
-            verdict: true,
-            ok_offers: false,
-            strict_bursts: false,
-            paces_bytes: true,
-            piggybacks_acks: false,
-            resends_ranges: true,
-            marks_connection: true,
-            announces_pause: true,
-            quits_between_buffers: false,
-            quits_until_acked: false,
-            control: ControlPolicy { copies: Some(3), merges_ranges: true },
-            spaced_control: true,
-            drained_repeats: Some(2),
-            dally_timers: 2,
-            dally: (Duration::from_millis(100), LONG_DALLY),
-            probes: true,
-            peer_may_move: true,
-            discovers_mtu: true,
-            ecn: true,
-            data_overhead: data_overhead(wire),
-            keepalive_bytes: keepalive_bytes(wire),
-        };
         match wire {
-            Wire::Sealed => sealed,
+            Wire::Sealed => Self {
+                reports: true,
+                verdict: true,
+                ok_offers: false,
+                strict_bursts: false,
+                paces_bytes: true,
+                piggybacks_acks: false,
+                resends_ranges: true,
+                marks_connection: true,
+                announces_pause: true,
+                quits_between_buffers: false,
+                quits_until_acked: false,
+                control: ControlPolicy { copies: Some(3), merges_ranges: true },
+                spaced_control: true,
+                drained_repeats: Some(2),
+                dally_timers: 2,
+                dally: (LEAST_DALLY, LONG_DALLY),
+                probes: true,
+                peer_may_move: true,
+                discovers_mtu: true,
+                ecn: true,
+                data_overhead: data_overhead(wire),
+                keepalive_bytes: keepalive_bytes(wire),
+            },
             Wire::Rfc998 => Self {
                 reports: false,
                 verdict: false,
@@ -130,12 +131,13 @@ impl WireProfile {
                 // The receiver has repeated its message four times by then, at intervals that grow
                 // by half.
                 dally_timers: 9,
-                dally: (sealed.dally.0, *DEATH_TIMER.end()),
+                dally: (LEAST_DALLY, *DEATH_TIMER.end()),
                 probes: false,
                 peer_may_move: false,
                 discovers_mtu: false,
                 ecn: false,
-                ..sealed
+                data_overhead: data_overhead(wire),
+                keepalive_bytes: keepalive_bytes(wire),
             },
         }
     }

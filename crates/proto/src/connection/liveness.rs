@@ -14,13 +14,19 @@ use crate::units::PacketNumber;
 pub(super) const MAX_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Shortest time between two KEEPALIVEs, however short the peer's death timer.
 const MIN_KEEPALIVE_INTERVAL: Duration = Duration::from_millis(250);
-/// Time without a packet of the peer after which the client gets [`Event::Silent`]: a probe leaves
-/// after half of it, and its answer has the other half to arrive.
-///
-/// [`Event::Silent`]: crate::api::Event::Silent
-pub(super) const SILENT_AFTER: Duration = Duration::from_secs(3);
 /// Time without a packet after which a silent peer is probed.
 const PROBE_AFTER: Duration = Duration::from_millis(1500);
+/// Time without a packet of the peer after which the client gets [`Event::Silent`]: the answer to a
+/// probe has as long to arrive as it took until the probe left.
+///
+/// [`Event::Silent`]: crate::api::Event::Silent
+const SILENT_AFTER: Duration = PROBE_AFTER.saturating_mul(2);
+/// A connection whose last packet is no older than this is not replaced (`docs/protocol §4.2,
+/// §4.3`).
+const ALIVE_FOR: Duration = Duration::from_secs(3);
+/// Shorter times between two packets of the peer count whole as time in which it was active, for
+/// the stall watchdog (`docs/protocol §7.6`).
+const LEAST_SILENCE: Duration = Duration::from_secs(3);
 /// The same after UNKNOWN has come.
 const PROBE_UNKNOWN_AFTER: Duration = Duration::from_millis(400);
 
@@ -83,14 +89,14 @@ impl Liveness {
 
     /// Whether a packet of the peer arrived so lately that it counts as alive.
     pub(super) fn is_alive(&self, now: Instant) -> bool {
-        now < self.last_received + SILENT_AFTER
+        now < self.last_received + ALIVE_FOR
     }
 
     /// The longest silence of a living peer. Without probes it may send nothing from one KEEPALIVE
     /// to the next.
     pub(super) fn longest_silence(&self) -> Duration {
         let between = (self.death_timers.own / 4).min(MAX_KEEPALIVE_INTERVAL);
-        if self.probes { SILENT_AFTER } else { between.max(SILENT_AFTER) }
+        if self.probes { LEAST_SILENCE } else { between.max(LEAST_SILENCE) }
     }
 
     /// An authentic packet of the peer came; `next` is the number of the packet that leaves next.

@@ -8,9 +8,9 @@ pub mod sealed;
 /// The two wires (`docs/protocol §2, §3`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
-    /// Version 2: RFC 998 to the byte. Plaintext.
+    /// RFC 998 to the byte, its version 2. Plaintext.
     Rfc998,
-    /// Version 7: encrypted and authenticated.
+    /// Encrypted and authenticated, version [`sealed::VERSION`].
     Sealed,
 }
 

@@ -1,4 +1,4 @@
-//! The bodies of NULL-ACK, QUIT, ABORT and KEEPALIVE (`docs/protocol §3.3`).
+//! The bodies of NULL-ACK, QUIT, ABORT, KEEPALIVE, CHALLENGE and ANSWER (`docs/protocol §3.3`).
 
 use std::time::Duration;
 

@@ -10,10 +10,30 @@ use super::{DATA_HEADER_BYTES, HEADER_BYTES, ParseError, VERSION};
 use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use crate::wire::packet::{DataHeader, RepairHeader};
 
-/// Packet types: 0 to 11 are RFC 998's (`docs/protocol §3.1`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum PacketType {
+/// Makes the enum of packet types and its reading from one list, so that no type can be sent and not
+/// read.
+macro_rules! packet_types {
+    ($($(#[$doc:meta])* $name:ident = $byte:literal,)+) => {
+        /// Packet types: 0 to 11 are RFC 998's (`docs/protocol §3.1`).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum PacketType {
+            $($(#[$doc])* $name = $byte,)+
+        }
+
+        impl PacketType {
+            /// The type that `byte` stands for, if any (`docs/protocol §3.1`).
+            pub const fn from_byte(byte: u8) -> Option<Self> {
+                match byte {
+                    $($byte => Some(Self::$name),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+packet_types! {
     /// Proposes a connection.
     Open = 0,
     /// Accepts it.
@@ -57,33 +77,6 @@ pub enum PacketType {
 }
 
 impl PacketType {
-    /// The type that `byte` stands for, if any (`docs/protocol §3.1`).
-    pub const fn from_byte(byte: u8) -> Option<Self> {
-        Some(match byte {
-            0 => Self::Open,
-            1 => Self::Response,
-            2 => Self::Keepalive,
-            3 => Self::Quit,
-            4 => Self::QuitAck,
-            5 => Self::Abort,
-            6 => Self::Data,
-            7 => Self::Ldata,
-            8 => Self::NullAck,
-            9 => Self::Control,
-            10 => Self::Refused,
-            11 => Self::Done,
-            12 => Self::Cookie,
-            13 => Self::Unknown,
-            14 => Self::Challenge,
-            15 => Self::Answer,
-            16 => Self::Repair,
-            17 => Self::Who,
-            18 => Self::Key,
-            19 => Self::Branch,
-            _ => return None,
-        })
-    }
-
     /// DATA or LDATA (`docs/protocol §3.1`).
     pub const fn is_data(self) -> bool {
         matches!(self, Self::Data | Self::Ldata)
