@@ -1,8 +1,8 @@
 //! When data count as lost (`docs/protocol §6.4`). There are three definitions, because a hole in a
 //! buffer, a missing packet number and a RESEND show different things at different times:
 //!
-//! * For repair ([`gap`], [`data_timer`]): a hole in a buffer that a later packet overtook, or that a
-//!   timer found. The receiver sends RESEND for it.
+//! * For repair ([`gap`], [`data_timer`]): a hole in a buffer that a later packet overtook, or that
+//!   a timer found. The receiver sends RESEND for it.
 //! * For reports ([`reported`], on `sealed`): a packet number that is absent although a higher one
 //!   came. REPORT carries the count to the sender's rate law.
 //! * Inferred by the sender ([`inferred`], on `rfc998`): a packet that RESEND named, unless its OK

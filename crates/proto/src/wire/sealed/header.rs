@@ -10,8 +10,8 @@ use super::{DATA_HEADER_BYTES, HEADER_BYTES, ParseError, VERSION};
 use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use crate::wire::packet::{DataHeader, RepairHeader};
 
-/// Makes the enum of packet types and its reading from one list, so that no type can be sent and not
-/// read.
+/// Makes the enum of packet types and its reading from one list, so that no type can be sent and
+/// not read.
 macro_rules! packet_types {
     ($($(#[$doc:meta])* $name:ident = $byte:literal,)+) => {
         /// Packet types: 0 to 11 are RFC 998's (`docs/protocol §3.1`).
