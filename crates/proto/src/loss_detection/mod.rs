@@ -5,7 +5,7 @@
 //!   a timer found. The receiver sends RESEND for it.
 //! * For reports ([`reported`], on `sealed`): a packet number that is absent although a higher one
 //!   came. REPORT carries the count to the sender's rate law.
-//! * Inferred by the sender ([`inferred`], on `rfc998`): a packet that RESEND named, unless its OK
+//! * Inferred by the sender (`inferred`, on `rfc998`): a packet that RESEND named, unless its OK
 //!   comes too soon. The rate law has that in place of a REPORT.
 //!
 //! The protocol's page has their thresholds side by side.
