@@ -159,8 +159,10 @@ impl ConnectionTimer {
             Self::Quit => "quit",
             Self::Drain => "drain",
             Self::Death => "death",
-            Self::Forgotten | Self::Unreachable => "unreachable",
-            Self::KeepaliveProbe | Self::Keepalive => "keepalive",
+            Self::Forgotten => "forgotten",
+            Self::Unreachable => "unreachable",
+            Self::KeepaliveProbe => "peer_probe",
+            Self::Keepalive => "keepalive",
             Self::Silent => "silent",
             Self::Branch => "branch",
             Self::Stalled => "stalled",
@@ -182,11 +184,11 @@ impl SenderTimer {
             Self::PathMtu => "path_mtu",
             Self::Inferred => "inferred",
             Self::Rate => "rate",
-            Self::AllLost => "data",
-            Self::Feedback => "silence",
+            Self::AllLost => "all_lost",
+            Self::Feedback => "feedback",
             Self::NullAck => "null_ack",
             Self::Pacing => "pacing",
-            Self::Breaker => "probe",
+            Self::Breaker => "breaker",
         }
     }
 }

@@ -433,7 +433,7 @@ fn timers_that_fire_are_in_the_trace() {
     for what in [
         r#""timer":"control""#,
         r#""timer":"data""#,
-        r#""timer":"keepalive""#,
+        r#""timer":"peer_probe""#,
         r#""timer":"death""#,
         r#""event":"silent""#,
         r#""how":"death_timer""#,
