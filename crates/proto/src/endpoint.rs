@@ -53,7 +53,7 @@ enum HandshakeSide {
 pub struct Endpoint {
     config: Config,
     steering: RuntimeSettings,
-    opener: HandshakeSide,
+    handshake: HandshakeSide,
     connection: Option<Connection>,
     /// The static key of the connection's peer.
     peer_key: Option<PublicKey>,
@@ -119,12 +119,12 @@ impl Endpoint {
         new
     }
 
-    fn new(config: Config, opener: HandshakeSide) -> Self {
+    fn new(config: Config, handshake: HandshakeSide) -> Self {
         Self {
             trace: TraceQueue::new(config.trace),
             config,
             steering: RuntimeSettings::default(),
-            opener,
+            handshake,
             connection: None,
             peer_key: None,
             stem: None,
@@ -143,7 +143,7 @@ impl Endpoint {
     pub fn handle_unreachable(&mut self, now: Instant, quote: &[u8]) {
         if let Some(connection) = &mut self.connection {
             connection.handle_unreachable(now, quote);
-        } else if let HandshakeSide::Active(active) = &mut self.opener {
+        } else if let HandshakeSide::Active(active) = &mut self.handshake {
             active.handle_unreachable(now, quote);
         }
         self.collect(now);
@@ -154,7 +154,9 @@ impl Endpoint {
     pub fn handle_path_limit(&mut self, now: Instant, bytes: u32) {
         if let Some(Machine::Sender(sender)) = self.connection.as_mut().map(|c| &mut c.machine) {
             sender.handle_size_hint(now, bytes);
-        } else if let (None, HandshakeSide::Active(active)) = (&self.connection, &mut self.opener) {
+        } else if let (None, HandshakeSide::Active(active)) =
+            (&self.connection, &mut self.handshake)
+        {
             active.handle_size_limit(now, false);
         }
         self.take_trace();
@@ -164,7 +166,7 @@ impl Endpoint {
     /// known. True: smaller ones are sent from now on. False: these datagrams cannot be smaller.
     pub fn handle_oversize(&mut self, now: Instant, bytes: u32, limit: Option<u32>) -> bool {
         let machine = self.connection.as_mut().map(|c| &mut c.machine);
-        let helped = match (machine, &mut self.opener) {
+        let helped = match (machine, &mut self.handshake) {
             (Some(Machine::Sender(sender)), _) => sender.handle_size_refused(now, bytes, limit),
             (Some(Machine::Receiver(receiver)), _) => receiver.handle_size_refused(bytes),
             (None, HandshakeSide::Active(active)) => active.handle_size_limit(now, true),
@@ -196,11 +198,11 @@ impl Endpoint {
         let config = &self.config;
         let grants = if self.steering.paused { 0 } else { self.before_open.offered.len() as u32 };
         let have = self.before_open.have.as_deref().filter(|_| config.role == Role::Receiver);
-        let words = |parameters: &Parameters, table_bytes| {
+        let early_control = |parameters: &Parameters, table_bytes| {
             let of = negotiated(config, parameters, table_bytes, now, HandshakeRtt::default());
             Receiver::early_messages(&of, have?, grants)
         };
-        match &mut self.opener {
+        match &mut self.handshake {
             HandshakeSide::Done => return DatagramOutcome::Dropped,
             HandshakeSide::Active(active) if self.connection.is_some() => {
                 let known = self.connection.as_mut().filter(|c| c.may_come_from(route));
@@ -209,17 +211,18 @@ impl Endpoint {
                     None => return DatagramOutcome::Dropped,
                 }
             }
-            HandshakeSide::Active(active) => match active.handle_datagram(at, route, bytes, &words)
-            {
-                InitiatorEvent::Nothing => match active.take_abort() {
-                    Some(abort) => self.replies.push(route, abort),
-                    None => return DatagramOutcome::Dropped,
-                },
-                InitiatorEvent::Authentic => {}
-                InitiatorEvent::Opened(opened, first) => {
-                    self.open(now, route, *opened, first, meta)
+            HandshakeSide::Active(active) => {
+                match active.handle_datagram(at, route, bytes, &early_control) {
+                    InitiatorEvent::Nothing => match active.take_abort() {
+                        Some(abort) => self.replies.push(route, abort),
+                        None => return DatagramOutcome::Dropped,
+                    },
+                    InitiatorEvent::Authentic => {}
+                    InitiatorEvent::Opened(opened, first) => {
+                        self.open(now, route, *opened, first, meta)
+                    }
                 }
-            },
+            }
             // One client has quit: this end opens no other connection.
             HandshakeSide::Passive(_) if closing => return DatagramOutcome::Dropped,
             HandshakeSide::Passive(passive) => {
@@ -228,7 +231,8 @@ impl Endpoint {
                     own_id: connection.own_id(),
                     half_open: connection.is_half_open(),
                 });
-                let action = passive.handle_datagram(at, route, bytes, config, &words, standing);
+                let action =
+                    passive.handle_datagram(at, route, bytes, config, &early_control, standing);
                 return self.handle_responder_action(now, route, action, meta);
             }
         }
@@ -250,9 +254,9 @@ impl Endpoint {
                 self.connection.iter_mut().for_each(|c| c.on_reopened(now));
                 self.reply_within_room(route, packet);
             }
-            ResponderAction::ReplyWithControl(response, words) => {
+            ResponderAction::ReplyWithControl(response, early_control) => {
                 self.replies.push(route, response);
-                self.replies.push(route, words);
+                self.replies.push(route, early_control);
             }
             ResponderAction::Validated(packet) => {
                 self.connection.iter_mut().for_each(Connection::on_address_validated);
@@ -400,7 +404,7 @@ impl Endpoint {
         if let Some(connection) = &mut self.connection {
             connection.handle_timeout(now);
             self.subflows.handle_timeout(now);
-        } else if let HandshakeSide::Active(active) = &mut self.opener
+        } else if let HandshakeSide::Active(active) = &mut self.handshake
             && let Some(reason) = active.handle_timeout(now)
         {
             self.close(now, reason);
@@ -477,7 +481,7 @@ impl Endpoint {
             }
             return connection.poll_transmit(now, batch);
         }
-        match &mut self.opener {
+        match &mut self.handshake {
             HandshakeSide::Active(active) if !self.events.is_closed() => {
                 let len = active.poll_transmit(now, batch)?;
                 Some((Route { peer: active.peer(), local: None }, len))
@@ -506,7 +510,7 @@ impl Endpoint {
         if !self.replies.is_empty() {
             return Some((ConnectionTimer::Outbox.into(), now));
         }
-        match (&self.connection, &self.opener) {
+        match (&self.connection, &self.handshake) {
             (Some(connection), _) => {
                 let timers = [connection.next_timer(now), self.subflows.next_timer(now)];
                 timers.into_iter().flatten().min_by_key(|(_, at)| *at)
@@ -526,7 +530,7 @@ impl Endpoint {
     /// The client gives up before the connection is open here. A peer that answered, or got early
     /// control messages, may have it open, and would wait for the rest of its death timer.
     fn quit_opening(&mut self, now: Instant, reason: &str) {
-        match &mut self.opener {
+        match &mut self.handshake {
             HandshakeSide::Active(active) => {
                 let to = Route { peer: active.peer(), local: None };
                 let quits = active.quits(reason);
@@ -607,10 +611,10 @@ impl Endpoint {
         table_bytes: u32,
         rtt: HandshakeRtt,
     ) {
-        let active = matches!(self.opener, HandshakeSide::Active(_));
+        let active = matches!(self.handshake, HandshakeSide::Active(_));
         if active && self.config.wire == Wire::Sealed {
             // Drops the handshake state, which would reveal all later keys.
-            self.opener = HandshakeSide::Done;
+            self.handshake = HandshakeSide::Done;
         }
         self.subflows.begin(parameters, table_bytes, root.as_ref().map(ExporterSecret::subflows));
         let root = root.filter(|_| self.config.branches);

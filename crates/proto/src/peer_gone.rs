@@ -55,11 +55,11 @@ pub(crate) struct PeerGoneEvidence {
 }
 
 impl PeerGoneEvidence {
-    /// No evidence yet. Several refusals are needed where a silent peer is probed (`asked`): only
+    /// No evidence yet. Several refusals are needed where a silent peer is probed (`probes`): only
     /// then packets leave often enough to be refused.
-    pub(crate) fn new(now: Instant, asked: bool) -> Self {
+    pub(crate) fn new(now: Instant, probes: bool) -> Self {
         Self {
-            needed: if asked { REFUSALS } else { 1 },
+            needed: if probes { REFUSALS } else { 1 },
             last_authentic_at: now,
             since: PacketNumber(0),
             refused: EvidenceCount::default(),

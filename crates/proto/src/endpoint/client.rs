@@ -367,7 +367,7 @@ impl Endpoint {
 
     /// The peer's validated address, or the one that the handshake uses.
     pub fn peer(&self) -> Option<SocketAddr> {
-        match (&self.connection, &self.opener) {
+        match (&self.connection, &self.handshake) {
             (Some(connection), _) => {
                 connection.addresses.validated().map(|validated| validated.peer)
             }
@@ -389,7 +389,7 @@ impl Endpoint {
     /// then those of unconfirmed handshakes, newest first. A bounded number; it changes only when a
     /// datagram was handled.
     pub fn connection_ids(&self) -> impl Iterator<Item = u32> {
-        let (active, passive) = match &self.opener {
+        let (active, passive) = match &self.handshake {
             HandshakeSide::Active(active) => (active.own_id(), None),
             HandshakeSide::Passive(passive) => (None, Some(passive.unconfirmed_ids())),
             HandshakeSide::Done => (None, None),
@@ -455,7 +455,7 @@ impl Endpoint {
     /// Passive end with an identity: sets the keys that may open a connection, in place of those
     /// before. An open connection stays.
     pub fn authorize(&mut self, authorized: Arc<AuthorizedKeys>) {
-        if let HandshakeSide::Passive(passive) = &mut self.opener {
+        if let HandshakeSide::Passive(passive) = &mut self.handshake {
             passive.on_authorized(&authorized);
         }
         self.config.identity = Some(Identity::server(authorized));

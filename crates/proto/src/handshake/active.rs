@@ -120,7 +120,7 @@ impl Active {
         HandledAt { now, host_stall }: HandledAt,
         route: Route,
         bytes: &'a mut [u8],
-        words: EarlyControl<'_>,
+        early_control: EarlyControl<'_>,
     ) -> InitiatorEvent<'a> {
         let called = route.peer == self.peer;
         if let Handshake::Rfc998 { .. } = &self.handshake {
@@ -132,7 +132,7 @@ impl Active {
         // An authentic packet may come from another address: a passive end may move too.
         let authentic = match sealed::kind_of(bytes) {
             Some(PacketType::Response) => {
-                self.handle_response(HandledAt { now, host_stall }, bytes, words)
+                self.handle_response(HandledAt { now, host_stall }, bytes, early_control)
             }
             Some(PacketType::Cookie) => self.handle_cookie(now, bytes),
             Some(PacketType::Refused) => self.handle_refused(now, bytes, called),
@@ -245,11 +245,11 @@ impl Active {
         &mut self,
         HandledAt { now, host_stall }: HandledAt,
         bytes: &[u8],
-        words: EarlyControl<'_>,
+        early_control: EarlyControl<'_>,
     ) -> bool {
         let rtt = self.schedule.round_trips(now, host_stall);
         let Handshake::Sealed(candidates) = &mut self.handshake else { return false };
-        match candidates.check(now, &self.proposal, bytes, rtt, words) {
+        match candidates.check(now, &self.proposal, bytes, rtt, early_control) {
             ResponseVerdict::Nothing => return false,
             ResponseVerdict::Authentic => self.failure.on_response(),
             ResponseVerdict::Loose => {

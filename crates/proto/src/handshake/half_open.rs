@@ -53,9 +53,13 @@ impl HalfOpen {
 
     /// The answer to a copy of its OPEN of `received` bytes.
     pub(super) fn answer(&self, received: usize) -> ResponderAction<'static> {
-        let words = self.early_control.as_ref();
-        match words.filter(|words| self.response.len() + words.len() <= received) {
-            Some(words) => ResponderAction::ReplyWithControl(self.response.clone(), words.clone()),
+        let early_control = self.early_control.as_ref();
+        match early_control
+            .filter(|early_control| self.response.len() + early_control.len() <= received)
+        {
+            Some(early_control) => {
+                ResponderAction::ReplyWithControl(self.response.clone(), early_control.clone())
+            }
             None => ResponderAction::Reply(self.response.clone()),
         }
     }

@@ -28,21 +28,6 @@ use crate::wire::packet::{Parameters, RateLimit};
 use crate::wire::rfc998::{self, Packet998};
 use crate::wire::sealed::{self, HandshakePayload, OPEN_BYTES, OpenFrame, PacketType};
 
-impl std::fmt::Debug for ResponderAction<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Nothing => f.write_str("Nothing"),
-            Self::Reopened(packet) => write!(f, "Reopened({} bytes)", packet.len()),
-            Self::Validated(packet) => write!(f, "Validated({} bytes)", packet.len()),
-            Self::Reply(packet) => write!(f, "Reply({} bytes)", packet.len()),
-            Self::ReplyWithControl(response, words) => {
-                write!(f, "ReplyWithControl({} and {} bytes)", response.len(), words.len())
-            }
-            Self::Opened(..) => f.write_str("Opened"),
-        }
-    }
-}
-
 /// Bounds of half-open connections, of an end with one peer and of a listener: their number, and
 /// the number from which an OPEN needs a cookie.
 const ONE: HalfOpenLimits = HalfOpenLimits { half_open: 16, cookie_from: 8, at_once: 64 };
@@ -152,7 +137,7 @@ impl Passive {
         route: Route,
         bytes: &'a mut [u8],
         config: &Config,
-        words: EarlyControl<'_>,
+        early_control: EarlyControl<'_>,
         current: Option<CurrentConnection>,
     ) -> ResponderAction<'a> {
         if config.wire == Wire::Rfc998 {
@@ -164,7 +149,7 @@ impl Passive {
             Some([sealed::VERSION, kind]) if *kind == PacketType::Open as u8 => {
                 let came = (route, bytes.len());
                 let open = whole.as_deref().unwrap_or(bytes);
-                let response = self.handle_open(now, came, open, (config, words), current);
+                let response = self.handle_open(now, came, open, (config, early_control), current);
                 return response.unwrap_or(ResponderAction::Nothing);
             }
             Some([sealed::VERSION, kind]) if *kind == PacketType::Who as u8 => {
@@ -187,7 +172,7 @@ impl Passive {
         now: Instant,
         (route, len): (Route, usize),
         bytes: &[u8],
-        (config, words): (&Config, EarlyControl<'_>),
+        (config, early_control): (&Config, EarlyControl<'_>),
         current: Option<CurrentConnection>,
     ) -> Option<ResponderAction<'static>> {
         let frame = sealed::parse_open(bytes).ok()?;
@@ -228,7 +213,7 @@ impl Passive {
             &caller,
             &frame,
             config,
-            words,
+            early_control,
         )? {
             Ok(slot) => {
                 let greeting = slot.answer(len);
@@ -246,7 +231,7 @@ impl Passive {
         caller: &AuthenticatedPeer,
         frame: &OpenFrame<'_>,
         config: &Config,
-        words: EarlyControl<'_>,
+        early_control: EarlyControl<'_>,
     ) -> Option<Result<HalfOpen, Vec<u8>>> {
         let means = caller.means(config)?;
         let draw = self.entropy.draw();
@@ -272,11 +257,12 @@ impl Passive {
                 // get them only once theirs is that connection.
                 let early_control_sent =
                     self.half_open.iter().any(|slot| slot.early_control.is_some());
-                let words = (!early_control_sent)
-                    .then(|| words(&settled.parameters, table_bytes))
+                let early_control = (!early_control_sent)
+                    .then(|| early_control(&settled.parameters, table_bytes))
                     .flatten();
                 let from = (caller.key, frame);
-                self.make_half_open(open, from, responder, (settled, words), proposal).map(Ok)
+                self.make_half_open(open, from, responder, (settled, early_control), proposal)
+                    .map(Ok)
             }
             Err(reason) => Some(refuse(reason)),
         }
@@ -288,7 +274,7 @@ impl Passive {
         ReceivedOpen { now, route, len, validated }: ReceivedOpen,
         (key, frame): (Option<PublicKey>, &OpenFrame<'_>),
         responder: Responder,
-        (settled, words): (HandshakePayload, Option<ControlFifo>),
+        (settled, early_control): (HandshakePayload, Option<ControlFifo>),
         proposal: Parameters,
     ) -> Option<HalfOpen> {
         let own_id = self.unused_id();
@@ -307,8 +293,9 @@ impl Passive {
         );
         // Messages that do not fit wait until the peer is confirmed.
         let room = OPEN_BYTES.saturating_sub(response.len());
-        let early_control =
-            words.filter(|words| fits_one_sealed_packet(words, room)).map(|mut words| {
+        let early_control = early_control
+            .filter(|early_control| fits_one_sealed_packet(early_control, room))
+            .map(|mut early_control| {
                 let mut packet = Vec::new();
                 codec.put_control(
                     now,
@@ -316,7 +303,7 @@ impl Passive {
                     room,
                     (false, RateLimit::Unset),
                     None,
-                    &mut words,
+                    &mut early_control,
                 );
                 packet
             });

@@ -82,8 +82,8 @@ pub(super) struct PendingResponse {
     due: bool,
     /// A receiver's early control messages, which follow each confirming packet. No more bytes are
     /// sent than the RESPONSE had: it may be a replay of an old one.
-    words: Option<ControlFifo>,
-    words_due: bool,
+    early_control: Option<ControlFifo>,
+    early_control_due: bool,
     /// When they left first, and whether only once.
     pub(super) early_control_sent: Option<(Instant, bool)>,
 }
@@ -157,7 +157,7 @@ impl PendingResponses {
         proposal: &Parameters,
         bytes: &[u8],
         rtt: HandshakeRtt,
-        words: EarlyControl<'_>,
+        early_control: EarlyControl<'_>,
     ) -> ResponseVerdict {
         let Ok(frame) = sealed::parse_response(bytes) else { return ResponseVerdict::Nothing };
         if frame.to != self.connection || frame.uid != proposal.uid {
@@ -208,10 +208,15 @@ impl PendingResponses {
         self.accepted.push(ephemeral);
         self.all.push(PendingResponse {
             noise: frame.noise.to_vec(),
-            words: words(&offer.parameters, offer.table_bytes).filter(|words| {
-                fits_one_sealed_packet(words, bytes.len().saturating_sub(KEEPALIVE_BYTES))
-            }),
-            words_due: false,
+            early_control: early_control(&offer.parameters, offer.table_bytes).filter(
+                |early_control| {
+                    fits_one_sealed_packet(
+                        early_control,
+                        bytes.len().saturating_sub(KEEPALIVE_BYTES),
+                    )
+                },
+            ),
+            early_control_due: false,
             early_control_sent: None,
             codec,
             root: ExporterSecret::of(&keys),
@@ -248,8 +253,8 @@ impl PendingResponses {
     pub(super) fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
         let candidate = self.all.iter_mut().find(|candidate| candidate.is_due())?;
         let start = out.len();
-        if std::mem::take(&mut candidate.words_due)
-            && let Some(mut words) = candidate.words.clone()
+        if std::mem::take(&mut candidate.early_control_due)
+            && let Some(mut early_control) = candidate.early_control.clone()
         {
             candidate.codec.put_control(
                 now,
@@ -257,14 +262,14 @@ impl PendingResponses {
                 OPEN_BYTES,
                 (false, RateLimit::Unset),
                 None,
-                &mut words,
+                &mut early_control,
             );
             let before = candidate.early_control_sent.map(|(at, _)| (at, false));
             candidate.early_control_sent = Some(before.unwrap_or((now, true)));
             return Some(out.len() - start);
         }
         candidate.due = false;
-        candidate.words_due = candidate.words.is_some();
+        candidate.early_control_due = candidate.early_control.is_some();
         let ask = Keepalive { answer_wanted: true, ..Keepalive::default() };
         let number = candidate.codec.put_keepalive(out, ask);
         let len = out.len() - start;
@@ -292,7 +297,7 @@ impl PendingResponses {
 
 impl PendingResponse {
     fn is_due(&self) -> bool {
-        self.words_due || self.due
+        self.early_control_due || self.due
     }
 }
 

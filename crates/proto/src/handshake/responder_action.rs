@@ -18,3 +18,18 @@ pub(crate) enum ResponderAction<'a> {
     /// A connection is open; the datagram, if handed back, is its first.
     Opened(Box<Opened>, Option<&'a mut [u8]>),
 }
+
+impl std::fmt::Debug for ResponderAction<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("Nothing"),
+            Self::Reopened(packet) => write!(f, "Reopened({} bytes)", packet.len()),
+            Self::Validated(packet) => write!(f, "Validated({} bytes)", packet.len()),
+            Self::Reply(packet) => write!(f, "Reply({} bytes)", packet.len()),
+            Self::ReplyWithControl(response, early_control) => {
+                write!(f, "ReplyWithControl({} and {} bytes)", response.len(), early_control.len())
+            }
+            Self::Opened(..) => f.write_str("Opened"),
+        }
+    }
+}

@@ -112,6 +112,7 @@ impl EndpointUnderTest {
             _ => {}
         }
         let mut endpoint = if is_active { opener } else { listener };
+        // Longer than a peer may be silent before the client gets an event.
         let now = if state == "SILENT" { ms(4000) } else { ms(40) };
         endpoint.handle_timeout(now);
         while endpoint.poll_event().is_some() {}

@@ -155,7 +155,7 @@ impl Duel {
     /// A packet of any type, its body of any bytes.
     fn noise(&mut self, bytes: &mut Bytes<'_>) {
         let Some(kind) =
-            PacketType::from_byte(bytes.byte() % 16).filter(|kind| !kind.is_handshake())
+            PacketType::from_byte(bytes.byte() % 20).filter(|kind| !kind.is_handshake())
         else {
             return;
         };
