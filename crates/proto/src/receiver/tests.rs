@@ -8,14 +8,13 @@ use crate::api::{Event, RecvMeta};
 use crate::buffer::{Buffer, Geometry};
 use crate::codec::{Codec, DecodedPacket};
 use crate::crypto::cipher::Cipher;
-use crate::fec::{FecBlock, FecPolicy};
+use crate::fec::FecBlock;
 use crate::loss_detection::{LossDetection, build};
 use crate::negotiated::{Negotiated, PacketOutcome};
 use crate::time::Instant;
 use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use crate::wire::Wire;
-use crate::wire::packet::{Burst, DataHeader, NullAck, RepairHeader};
-use crate::wire_profile::WireProfile;
+use crate::wire::packet::{DataHeader, NullAck, RepairHeader};
 
 const PACKET: u32 = 200;
 const BUFFER: u32 = 100_000;
@@ -30,20 +29,11 @@ fn image() -> Vec<u8> {
 
 /// The parameters of a connection over a path of 40 ms.
 pub(super) fn negotiated(wire: Wire, max_outstanding: u32) -> Negotiated {
-    let rtt = Some(Duration::from_millis(40));
     Negotiated {
-        profile: WireProfile::of(wire),
         geometry: Geometry { buffer_bytes: BUFFER, packet_bytes: PACKET },
         max_outstanding,
-        socket_bytes: None,
-        burst: Burst { packets: 8, interval: Duration::from_millis(1) },
-        repair: FecPolicy::Never,
         datagram_bytes: PACKET as usize + 48,
-        control_bytes: 1200,
-        burst_bytes: 1200,
-        opened: Instant::EPOCH,
-        rtt,
-        longest_rtt: rtt,
+        ..Negotiated::example(wire)
     }
 }
 

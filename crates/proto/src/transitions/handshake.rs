@@ -2,6 +2,7 @@
 //! input.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use super::*;
 use crate::api::{CloseReason, Datagram, Event, RecvMeta};

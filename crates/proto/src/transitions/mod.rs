@@ -9,19 +9,16 @@ mod receiver;
 mod sender;
 
 use std::fmt::Write;
-use std::time::Duration;
 
 use crate::api::Event;
 use crate::buffer::Geometry;
 use crate::codec::{Codec, DecodedPacket, OtherPacket};
 use crate::crypto::cipher::Cipher;
-use crate::fec::FecPolicy;
 use crate::negotiated::Negotiated;
 use crate::time::Instant;
 use crate::units::ControlSeq;
 use crate::wire::Wire;
-use crate::wire::packet::{Burst, Message};
-use crate::wire_profile::WireProfile;
+use crate::wire::packet::Message;
 
 /// Three packets of ten bytes.
 const PACKET: u32 = 10;
@@ -29,18 +26,8 @@ const BUFFER: u32 = 30;
 
 fn negotiated() -> Negotiated {
     Negotiated {
-        profile: WireProfile::of(Wire::Sealed),
         geometry: Geometry { buffer_bytes: BUFFER, packet_bytes: PACKET },
-        max_outstanding: 4,
-        socket_bytes: None,
-        burst: Burst { packets: 8, interval: Duration::from_millis(1) },
-        repair: FecPolicy::Never,
-        datagram_bytes: 1200,
-        control_bytes: 1200,
-        burst_bytes: 1200,
-        opened: Instant::EPOCH,
-        rtt: Some(Duration::from_millis(40)),
-        longest_rtt: Some(Duration::from_millis(40)),
+        ..Negotiated::example(Wire::Sealed)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The receiver's transition table: buffer 1 in every state, and every input.
 
+use std::time::Duration;
+
 use super::*;
 use crate::api::RecvMeta;
 use crate::buffer::Buffer;

@@ -1,5 +1,7 @@
 //! The sender's transition table: buffer 1 in every state, and every input.
 
+use std::time::Duration;
+
 use super::*;
 use crate::buffer::Buffer;
 use crate::negotiated::PacketOutcome;
@@ -7,6 +9,7 @@ use crate::rate::fixed::Fixed;
 use crate::rate::{Law, Ways};
 use crate::sender::Sender;
 use crate::units::BufferNumber;
+use crate::wire::packet::Burst;
 use crate::wire::packet::{Accepted, End, Go, IndexRange, Report, Resend, Verdict};
 
 struct SenderUnderTest {
