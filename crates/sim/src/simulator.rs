@@ -19,9 +19,11 @@ use std::time::Duration;
 use netblt_path::{Delivery, Path, Payload};
 use netblt_proto::time::{Instant, earliest};
 
-/// Steps and events at one instant, before nodes count as making no progress. A host that was
-/// suspended gets the acknowledgements of seconds at one instant, each by an event.
-const MAX_AT_ONCE: u32 = 1_000_000;
+/// Steps at one instant, before nodes count as making no progress.
+const MAX_STEPS_AT_ONCE: u32 = 10_000;
+/// Events at one instant. They are more: a host that was suspended gets the acknowledgements of
+/// seconds at one instant, each by an event.
+const MAX_EVENTS_AT_ONCE: u32 = 1_000_000;
 
 /// A medium between nodes: what is put into it arrives later, or never.
 pub trait Medium {
@@ -101,8 +103,9 @@ pub struct Simulator<M, E> {
     media: Vec<M>,
     bounds: Bounds,
     steps: u64,
-    /// Steps and events since the clock moved.
-    at_once: u32,
+    /// Steps since the clock moved, and events.
+    steps_at_once: u32,
+    events_at_once: u32,
 }
 
 impl<M: Medium, E> Simulator<M, E> {
@@ -115,7 +118,8 @@ impl<M: Medium, E> Simulator<M, E> {
             media: media.into_iter().collect(),
             bounds,
             steps: 0,
-            at_once: 0,
+            steps_at_once: 0,
+            events_at_once: 0,
         }
     }
 
@@ -128,7 +132,7 @@ impl<M: Medium, E> Simulator<M, E> {
     pub fn run(&mut self, nodes: &mut impl Nodes<M, E>) -> End {
         loop {
             self.steps += 1;
-            self.at_once += 1;
+            self.steps_at_once += 1;
             nodes.handle_events(self);
             for medium in 0..self.media.len() {
                 nodes.handle_arrivals(self, medium);
@@ -161,11 +165,11 @@ impl<M: Medium, E> Simulator<M, E> {
         if self.steps >= self.bounds.steps {
             return Some(End::Steps);
         }
-        if self.at_once > MAX_AT_ONCE {
+        if self.steps_at_once > MAX_STEPS_AT_ONCE || self.events_at_once > MAX_EVENTS_AT_ONCE {
             return Some(End::Livelock);
         }
         if next > self.now {
-            (self.now, self.at_once) = (next, 0);
+            (self.now, self.steps_at_once, self.events_at_once) = (next, 0, 0);
         }
         None
     }
@@ -179,10 +183,10 @@ impl<M: Medium, E> Simulator<M, E> {
     /// The next event that is due.
     pub fn poll_event(&mut self) -> Option<E> {
         let due = self.events.peek().is_some_and(|first| first.at <= self.now);
-        if !due || self.at_once > MAX_AT_ONCE {
+        if !due || self.events_at_once > MAX_EVENTS_AT_ONCE {
             return None;
         }
-        self.at_once += 1;
+        self.events_at_once += 1;
         self.events.pop().map(|first| first.event)
     }
 
