@@ -22,6 +22,9 @@ macro_rules! packet_types {
         }
 
         impl PacketType {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name,)+];
+
             /// The type that `byte` stands for, if any (`docs/protocol §3.1`).
             pub const fn from_byte(byte: u8) -> Option<Self> {
                 match byte {
@@ -297,6 +300,7 @@ mod tests {
 
     #[test]
     fn every_type_byte_maps_to_its_type_and_back() {
+        assert_eq!(PacketType::ALL.len(), 20);
         for byte in 0..=255 {
             assert_eq!(
                 PacketType::from_byte(byte).map(|kind| kind as u8),
@@ -330,7 +334,7 @@ mod tests {
             bit in 0..8 * DATA_HEADER_BYTES,
         ) {
             let mut bytes = bytes;
-            (bytes[2], bytes[3]) = (VERSION, bytes[3] % 20);
+            (bytes[2], bytes[3]) = (VERSION, bytes[3] % PacketType::ALL.len() as u8);
             if let Ok(header) = parse_header(&bytes) {
                 if !header.kind.is_of_buffer() {
                     bytes[1] = 0;
