@@ -1,7 +1,7 @@
 //! Whether the peer lives, and when this end shows that it does (`docs/protocol §7.4`).
 //!
-//! In: when packets came and left, and what speaks against the peer. Out: the deadlines of probes,
-//! KEEPALIVEs, of the client's notice, and of the connection's death.
+//! Inputs: when packets came and left, and what speaks against the peer. Outputs: the deadlines of
+//! probes, of KEEPALIVEs, of the client's notice, and of the connection's death.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! REPORT: the receiver's feedback for the sender's rate control (`docs/protocol §6.3`).
 //!
-//! In go authentic packets and the times of their arrival. Out come the time at which a REPORT is
+//! Inputs: authentic packets and the times of their arrival. Outputs: the time at which a REPORT is
 //! due, and its content.
 
 use std::collections::VecDeque;

@@ -1,6 +1,6 @@
 //! The outstanding buffers: granted, and not yet full.
 //!
-//! In go empty buffers, packets and acknowledgements. Out come the position of a packet, the
+//! Inputs: empty buffers, packets and acknowledgements. Outputs: the position of a packet, the
 //! packets that are missing, and full buffers. A packet's position is checked before decryption,
 //! and it is decrypted into its position (`docs/protocol §5.6`).
 

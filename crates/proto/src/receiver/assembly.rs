@@ -1,6 +1,6 @@
 //! The assembly of one buffer: which packets have arrived, and the position of the next.
 //!
-//! In go its packets, its repair packets, and the control messages about it. Out come its holes,
+//! Inputs: its packets, its repair packets, and the control messages about it. Outputs: its holes,
 //! and in the end the buffer.
 
 use std::ops::Range;

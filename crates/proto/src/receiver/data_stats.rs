@@ -1,6 +1,7 @@
 //! The counts of data: packets, bytes, buffers, and the time of the first pass.
 //!
-//! In go new packets, duplicates and restored packets. Out come the fields of [`Stats`] about data.
+//! Inputs: new packets, duplicates and restored packets. Outputs: the fields of [`Stats`] about
+//! data.
 
 use std::time::Duration;
 

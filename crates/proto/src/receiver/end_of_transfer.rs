@@ -1,6 +1,6 @@
 //! The end of the transfer: the last buffer, the END, the verdict (`docs/protocol §7`).
 //!
-//! In go the sender's END, what is complete, the client's verdict, and acknowledgements. Out come
+//! Inputs: the sender's END, what is complete, the client's verdict, and acknowledgements. Outputs:
 //! the event that everything is here, and whether the transfer is decided or finished.
 
 use super::states::{PhaseStep, ReceiverPhase};

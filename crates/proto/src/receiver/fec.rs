@@ -1,6 +1,6 @@
 //! The repair packets of one incomplete buffer (`docs/protocol §6.10`).
 //!
-//! In go symbols of one block. They are stored until they and the buffer's packets are enough to
+//! Inputs: symbols of one block. They are stored until they and the buffer's packets are enough to
 //! restore the others.
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! What may be granted: the client's empty buffers, and its list of stored data.
 //!
-//! In go the client's buffers and HAVE list, its pause, and the round trip. Out come HAVE messages,
-//! which precede the first GO, and the buffers to grant now.
+//! Inputs: the client's buffers and HAVE list, its pause, and the round trip. Outputs: HAVE
+//! messages, which precede the first GO, and the buffers to grant now.
 //!
 //! All offered buffers are granted, but on a short path no more than the socket buffer holds
 //! (`docs/protocol §6.2`). Data in flight on a short path wait in the receiver's socket buffer, and

@@ -7,7 +7,7 @@
 //! differs in one bit of its header takes the slow path. Both paths leave the same state, which
 //! `fast_and_slow_path_leave_the_same_state` tests.
 //!
-//! In go a header that may be expected, and datagrams. Out comes the header of the datagram that
+//! Inputs: a header that may be expected, and datagrams. Output: the header of the datagram that
 //! has it.
 
 use std::fmt;

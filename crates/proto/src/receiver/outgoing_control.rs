@@ -1,8 +1,8 @@
 //! The control packets: when they leave, and with which messages.
 //!
-//! In go messages, acknowledgements, and the bytes that may leave. The control FIFO keeps the
-//! messages until they are acknowledged, and their acknowledgements measure the round trip. Out
-//! come control packets and the control timer (`docs/protocol §6.2`).
+//! Inputs: messages, acknowledgements, and the bytes that may leave. The control FIFO keeps the
+//! messages until they are acknowledged, and their acknowledgements measure the round trip.
+//! Outputs: control packets and the control timer (`docs/protocol §6.2`).
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Path MTU discovery at the receiver (`docs/protocol §6.5`): the sizes of packets.
 //!
-//! In go the sender's announcements of the packet size, and the fate of control packets. Out come
+//! Inputs: the sender's announcements of the packet size, and the fate of control packets. Outputs:
 //! the geometry of new grants, which buffers must be granted again, and the size of control
 //! packets.
 

@@ -1,7 +1,7 @@
 //! The requests for missing packets (`docs/protocol §6.2`), and the losses that they show.
 //!
-//! In go arrivals, acknowledgements, and what the sender announces of its sending. The loss
-//! detector decides which packets are missing. Out come RESENDs that fit into control packets, and
+//! Inputs: arrivals, acknowledgements, and what the sender announces of its sending. The loss
+//! detector decides which packets are missing. Outputs: RESENDs that fit into control packets, and
 //! counts of requested and of lost packets.
 
 use std::collections::BTreeMap;

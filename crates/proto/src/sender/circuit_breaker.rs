@@ -1,8 +1,8 @@
 //! Missing feedback: the feedback timeout, and the circuit breaker (RFC 8084).
 //!
-//! In go the times at which the receiver's packets and news in its feedback came, and at which data
-//! left. Out come when missing feedback counts as a timeout, whether the breaker is open, and the
-//! probes that an open one lets through.
+//! Inputs: the times at which the receiver's packets and news in its feedback came, and at which
+//! data left. Outputs: when missing feedback counts as a timeout, whether the breaker is open, and
+//! the probes that an open one lets through.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! The receive window of control messages: each is handled once, in whatever order they arrive.
 //!
-//! In go sequence numbers. Out come whether a message is new, and the high consecutive number to
+//! Inputs: sequence numbers. Outputs: whether a message is new, and the high consecutive number to
 //! acknowledge.
 
 use std::collections::BTreeSet;

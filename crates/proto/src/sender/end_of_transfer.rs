@@ -1,8 +1,8 @@
 //! The end of a transfer: END until it is acknowledged, the verdict or the last OK, and the dally
 //! (`docs/protocol §7.1, §7.3, §10.1`).
 //!
-//! In go the client's END, and what the receiver says of it. Out come the phase of the sender, END
-//! while it must leave, and when this end leaves.
+//! Inputs: the client's END, and what the receiver says of it. Outputs: the phase of the sender,
+//! END while it must leave, and when this end leaves.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! FEC at the sender: how many repair packets, of which buffers, and when (`docs/protocol
 //! §6.10`).
 //!
-//! In go packets that leave, the counts of lost and delivered packets, and the state of the path.
-//! Out come numbers of repair packets for the scheduler's queue. They are sent in the sender's one
+//! Inputs: packets that leave, the counts of lost and delivered packets, and the state of the path.
+//! Outputs: numbers of repair packets for the scheduler's queue. They are sent in the sender's one
 //! order, behind the last packet of their buffer, and count as data for pacing and caps.
 
 use std::time::Duration;

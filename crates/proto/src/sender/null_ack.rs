@@ -1,8 +1,8 @@
 //! Acknowledgements of control messages, and when a NULL-ACK must carry them because no data do
 //! (`docs/protocol §6.4, §7.1`).
 //!
-//! In go control messages and packets that leave. Out come the acknowledgement, and when a NULL-ACK
-//! acknowledges, or repeats that nothing is left to send.
+//! Inputs: control messages and packets that leave. Outputs: the acknowledgement, and when a
+//! NULL-ACK acknowledges, or repeats that nothing is left to send.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Path MTU discovery at the sender (`docs/protocol §6.5`).
 //!
 //! It decides the size of datagrams, when a probe leaves, when the size is announced to the
-//! receiver, and which losses are due to size. In go probes answered, REPORTs and hints of the
-//! network. Out comes a [`Resize`] whenever the size changes.
+//! receiver, and which losses are due to size. Inputs: probes answered, REPORTs and hints of the
+//! network. Output: a [`Resize`] whenever the size changes.
 
 use crate::codec::Codec;
 use crate::negotiated::Negotiated;

@@ -1,7 +1,7 @@
 //! Evidence that a sender's data arrive, for the stall watchdog (`docs/protocol §7.6`).
 //!
-//! In go packets that leave, and OK, RESEND and REPORT. Out come the signs of progress so far, and
-//! whether progress can be expected.
+//! Inputs: packets that leave, and OK, RESEND and REPORT. Outputs: the signs of progress so far,
+//! and whether progress can be expected.
 
 use super::scheduler::ResendEvidence;
 

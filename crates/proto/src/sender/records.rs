@@ -1,7 +1,7 @@
 //! What the sender leaves for its client: events, statistics and the trace.
 //!
-//! In go buffers, packets and the causes that block the sender. Out come their sums, among them the
-//! time that each cause took, for "limited by".
+//! Inputs: buffers, packets and the causes that block the sender. Outputs: their sums, among them
+//! the time that each cause took, for "limited by".
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The congestion window, and the only place where it changes.
 //!
-//! In: growth, reductions and settings, each with its [`Cause`]. Out: the window, its slow start
-//! threshold, and the record of changes for the trace.
+//! Inputs: growth, reductions and settings, each with its [`Cause`]. Outputs: the window, its slow
+//! start threshold, and the record of changes for the trace.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The sender's view of what becomes of its packets.
 //!
-//! In go the packets that left, and REPORTs; on a wire without REPORTs OKs and RESENDs, from which
-//! the same is inferred. Out come samples for the rate law, the round trip, and the counts of
+//! Inputs: the packets that left, and REPORTs; on a wire without REPORTs OKs and RESENDs, from
+//! which the same is inferred. Outputs: samples for the rate law, the round trip, and the counts of
 //! packets sent, delivered and lost.
 
 mod reverse_path_queue;

@@ -1,7 +1,7 @@
 //! The queueing delay of the reverse path, which NULL-ACK reports so that the receiver sends fewer
 //! control packets (`docs/protocol §6.3`).
 //!
-//! In go the times of REPORTs and round trips. Out come the delay, and when to announce it.
+//! Inputs: the times of REPORTs and round trips. Outputs: the delay, and when to announce it.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Skipped packet numbers, which expose a receiver that reports packets it never got
 //! (`docs/protocol §6.3`, RFC 9000 §21.4).
 //!
-//! In go a seed and the packets that leave. Out comes when the next number is skipped.
+//! Inputs: a seed and the packets that leave. Output: when the next number is skipped.
 
 use crate::entropy::Entropy;
 

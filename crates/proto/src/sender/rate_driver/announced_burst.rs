@@ -1,6 +1,6 @@
 //! The burst values that the receiver knows, and when to announce others (`docs/protocol §6.7`).
 //!
-//! In go the values that the rate law asks for and the times of announcements. Out comes when
+//! Inputs: the values that the rate law asks for and the times of announcements. Output: when
 //! NULL-ACK is to announce them.
 
 use std::time::Duration;

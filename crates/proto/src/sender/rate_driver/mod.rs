@@ -2,7 +2,7 @@
 //!
 //! It holds the rate law, and keeps what every law must keep: the pacer, the announced burst values
 //! where they are binding, the receiver's restrictions, the share of a subflow, and the client's
-//! pause. In go samples, offers and what left. Out come pacing, and values to announce.
+//! pause. Inputs: samples, offers and what left. Outputs: pacing, and values to announce.
 
 mod announced_burst;
 mod offers;

@@ -1,7 +1,7 @@
 //! The receiver's restrictions of the rate: burst values in OK (RFC 998 §4), and its rate limit
 //! (`docs/protocol §6.9`).
 //!
-//! In go both as they come. Out come the burst values that the rate law must not exceed, whenever
+//! Inputs: both as they come. Outputs: the burst values that the rate law must not exceed, whenever
 //! they were set.
 
 use crate::rate::burst_for;

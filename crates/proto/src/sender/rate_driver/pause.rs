@@ -1,7 +1,7 @@
 //! The client's pause (`docs/protocol §6.9`).
 //!
-//! In go the client's wish and the NULL-ACKs that announce it. Out come whether data may leave, and
-//! when NULL-ACK is to announce a pause or its end.
+//! Inputs: the client's wish and the NULL-ACKs that announce it. Outputs: whether data may leave,
+//! and when NULL-ACK is to announce a pause or its end.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! The role of a sender among subflows: the main connection's rate law decides for all
 //! (`docs/protocol §6.11`).
 //!
-//! In go the counters of all subflows, or the share that the main connection gives this one. Out
-//! comes the sender's own part of the pacing.
+//! Inputs: the counters of all subflows, or the share that the main connection gives this one.
+//! Output: the sender's own part of the pacing.
 
 use crate::rate::subflows::{SubflowAllocator, SubflowShare, SubflowTally};
 use crate::rate::{Pacing, Sample, burst_for};

@@ -2,8 +2,8 @@
 //!
 //! While the test runs, it decides which packets of the first pass leave: it skips each with
 //! probability 1/2, as if the path had lost it. A correct RESEND or OK then proves that the
-//! receiver gets the packets. In go the room within the amplification limit and the receiver's
-//! messages. Out come packets and [`CoinEvidence`].
+//! receiver gets the packets. Inputs: the room within the amplification limit and the receiver's
+//! messages. Outputs: packets and [`CoinEvidence`].
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! The queue of repair packets (`docs/protocol §6.10`).
 //!
-//! In goes how many repair packets of which buffer are to leave. Out come the packets, each when it
+//! Input: how many repair packets of which buffer are to leave. Outputs: the packets, each when it
 //! leaves: nothing is coded before, and no buffer but the one at the front.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,8 +1,8 @@
 //! The scheduler: what a sender may send, and which packet leaves next.
 //!
 //! The order is that of `docs/protocol §6.4`: buffers begin strictly by number, and resends go
-//! before any packet at a higher position. In go GO, RESEND, OK and the client's buffers. Out come
-//! all packets of data, repair packets included, from [`Scheduler::next`].
+//! before any packet at a higher position. Inputs: GO, RESEND, OK and the client's buffers.
+//! Outputs: all packets of data, repair packets included, from [`Scheduler::next`].
 
 mod coin_test;
 mod fec_queue;

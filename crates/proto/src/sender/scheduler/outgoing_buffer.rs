@@ -1,6 +1,6 @@
 //! One granted buffer at the sender, from its GO to its OK, and its states (`docs/protocol §10.1`).
 //!
-//! It decides which of its packets leaves next. In go GO, the client's data and RESENDs. Out come
+//! It decides which of its packets leaves next. Inputs: GO, the client's data and RESENDs. Outputs:
 //! packets, lowest index first, and what is known of those that left.
 
 use std::ops::Range;

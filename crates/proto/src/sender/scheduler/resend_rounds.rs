@@ -1,7 +1,7 @@
 //! Evidence of progress in RESENDs, on a wire without REPORTs (`docs/protocol §7.6`). A receiver
 //! requests all missing packets in each round, so a smaller round shows that packets arrived.
 //!
-//! In go the ranges of one buffer's RESENDs. Out comes whether a round was smaller than before, and
+//! Inputs: the ranges of one buffer's RESENDs. Output: whether a round was smaller than before, and
 //! how many in a row were not.
 
 use crate::wire::packet::IndexRange;

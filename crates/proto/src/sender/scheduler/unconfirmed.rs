@@ -1,6 +1,6 @@
 //! Which packets of a buffer may be lost without the sender knowing (`docs/protocol §6.10`).
 //!
-//! In go the times at which its packets left and the repair packets made for it. Out comes how many
+//! Inputs: the times at which its packets left and the repair packets made for it. Output: how many
 //! packets left too lately to have been requested again.
 
 use std::ops::Range;
