@@ -9,7 +9,7 @@ use rustix::fs::Mode;
 use rustix::process::umask;
 
 use crate::chmod::Chmod;
-use crate::cp::files_from::FilesFrom;
+use crate::copy::files_from::FilesFrom;
 use crate::exit::Failure;
 
 /// Which files, and with which permissions.

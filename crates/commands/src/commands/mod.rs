@@ -1,6 +1,5 @@
 //! The subcommands, one file each.
 
-mod agent;
 mod bench;
 mod clean;
 mod control;
@@ -44,7 +43,7 @@ pub(crate) enum Command {
     Simulate(simulate::Args),
     Completions(man::CompletionsArgs),
     Man(man::ManArgs),
-    FarEnd(agent::Args),
+    FarEnd(crate::copy::ssh::agent::Args),
 }
 
 /// Runs one command to its end.
@@ -71,7 +70,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Simulate(args) => simulate::run(&args).into(),
         Command::Completions(args) => man::completions(&args).into(),
         Command::Man(args) => man::man(&args).into(),
-        Command::FarEnd(args) => agent::run(&args).into(),
+        Command::FarEnd(args) => crate::copy::ssh::agent::run(&args).into(),
     }
 }
 
@@ -79,7 +78,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
 #[cfg(test)]
 pub(crate) fn copy_options<T>(
     words: &[&str],
-    look: impl FnOnce(crate::cp::routes::CpOptions<'_>) -> T,
+    look: impl FnOnce(crate::copy::routes::CpOptions<'_>) -> T,
 ) -> T {
     use clap::Parser as _;
     match crate::Cli::try_parse_from(words).expect("a command line").command {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::{self, NetworkArgs, OutputArgs, PageArgs, ResumeName, WireName};
 use crate::commands::html_report::HtmlReport;
-use crate::cp::operands::Sources;
+use crate::copy::operands::Sources;
 use crate::exit::{self, Code, Failure};
 use crate::reporter::{self, Reporter};
 use crate::selection_args::{self, SelectionArgs};

@@ -10,13 +10,13 @@ use netblt::{Cancel, Error, Overwrite, RequestErrorKind};
 use netblt_proto::api::printable_bytes;
 use serde_json::json;
 
-use crate::cp::location::Host;
+use crate::copy::server::sources::{expand, means_contents, wanted};
 use crate::exit::{self, Code, Failure};
+use crate::host::Host;
 use crate::json;
 use crate::reporter;
 use crate::server_client::address::ServerPath;
 use crate::server_client::client::{ServerArgs, ServerConnection, WarningsOnly, server};
-use crate::server_client::sources::{expand, means_contents, wanted};
 use crate::stdout;
 use crate::{hardening, signals, units};
 

@@ -3,8 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
-use crate::cp::location::{Host, decoded};
 use crate::exit::Failure;
+use crate::host::{Host, decoded};
 
 /// Something on a server, as the user wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,8 +15,8 @@ use netblt_proto::api::printable;
 use zeroize::Zeroizing;
 
 use crate::args::{self, TICKET_VARIABLE};
-use crate::cp::location::Host;
 use crate::exit::Failure;
+use crate::host::Host;
 use crate::server_client::address::ServerPath;
 use crate::stdout::say;
 use crate::units;

@@ -11,13 +11,13 @@ use netblt::{Cancel, Error};
 use netblt_proto::api::printable;
 use netblt_proto::wire::sealed;
 
-use crate::cp::framing::{Frame, FrameReader, FrameWriter};
-use crate::cp::install::Machine;
-use crate::cp::location::Host;
-use crate::cp::messages::{AgentMessage, BANNER, ClientMessage, Done, PROTOCOL_VERSION};
-use crate::cp::ssh::{Ssh, SshOptions, machine_without};
-use crate::cp::tunnel::Tunnel;
+use crate::copy::ssh::command::{Ssh, SshOptions, machine_without};
+use crate::copy::ssh::framing::{Frame, FrameReader, FrameWriter};
+use crate::copy::ssh::install::Machine;
+use crate::copy::ssh::messages::{AgentMessage, BANNER, ClientMessage, Done, PROTOCOL_VERSION};
+use crate::copy::ssh::tunnel::Tunnel;
 use crate::exit::{Code, Failure};
+use crate::host::Host;
 use crate::reporter::Reporter;
 use crate::signals;
 

@@ -13,16 +13,16 @@ use netblt::{Cancel, Error, Options, Overwrite, RequestErrorKind, Selection, Sum
 
 use crate::args::Sharing;
 use crate::commands::send::AGGRESSIVE;
-use crate::cp::location::Host;
-use crate::cp::operands::{Sources, Target};
-use crate::cp::options::CopyArgs;
-use crate::cp::probe::free_port;
+use crate::copy::operands::{Sources, Target};
+use crate::copy::options::CopyArgs;
+use crate::copy::server::sources::{expand, means_contents, nothing, wanted};
+use crate::copy::ssh::probe::free_port;
 use crate::exit::{Code, Failure};
+use crate::host::Host;
 use crate::reporter::{self, Reporter};
 use crate::selection_args;
 use crate::server_client::address::ServerPath;
 use crate::server_client::client::{Credentials, ServerConnection, WarningsOnly, server};
-use crate::server_client::sources::{expand, means_contents, nothing, wanted};
 use crate::{args, hardening, signals};
 
 /// How long a server that is busy is asked again, how soon at first, and how often later.

@@ -15,16 +15,16 @@ use netblt::{Cancel, Error, Observer as _, Summary};
 use netblt_proto::config::Secret;
 
 use crate::args::ResumeName;
-use crate::cp::client::{TRY, kept_at, resolved, start};
-use crate::cp::messages::{
+use crate::copy::operands::was_asked_for;
+use crate::copy::options::CopyArgs;
+use crate::copy::ssh::client::{TRY, kept_at, resolved, start};
+use crate::copy::ssh::command::SshOptions;
+use crate::copy::ssh::messages::{
     AgentMessage, AgentPlan, AgentTask, ClientMessage, DataPath, Done, StartRequest,
     ThirdPartyRole, Udp,
 };
-use crate::cp::operands::was_asked_for;
-use crate::cp::options::CopyArgs;
-use crate::cp::probe::plausible;
-use crate::cp::ssh::SshOptions;
-use crate::cp::ssh_session::{SessionEvent, SshSession, is_echo, unless_stopped};
+use crate::copy::ssh::probe::plausible;
+use crate::copy::ssh::session::{SessionEvent, SshSession, is_echo, unless_stopped};
 use crate::exit::{Code, Failure};
 use crate::reporter::Reporter;
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use netblt::{Carried, Family, FixedRate, Options, ParallelStreams, Policy, Rate};
 use socket2::SockRef;
 
-use crate::cp::framing::{FrameWriter, HEAD, MAX_DATAGRAM, datagram_head};
+use crate::copy::ssh::framing::{FrameWriter, HEAD, MAX_DATAGRAM, datagram_head};
 
 /// Bytes that wait in the socket at most, if the system allows.
 const SOCKET_BYTES: usize = 4 << 20;

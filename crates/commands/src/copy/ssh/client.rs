@@ -21,20 +21,20 @@ use netblt_proto::api::printable_bytes;
 use netblt_proto::config::{Role, Secret};
 
 use crate::args::ResumeName;
-use crate::cp::existing::{self, ExistingFiles, ExistingPolicy};
-use crate::cp::files_from::FilesFrom;
-use crate::cp::location::Host;
-use crate::cp::messages::{
+use crate::copy::existing::{self, ExistingFiles, ExistingPolicy};
+use crate::copy::files_from::FilesFrom;
+use crate::copy::operands::{Sources, Target, names, was_asked_for};
+use crate::copy::options::{CopyArgs, Fallback};
+use crate::copy::ssh::command::SshOptions;
+use crate::copy::ssh::messages::{
     AgentMessage, AgentPlan, AgentTask, ClientMessage, DataPath, StartRequest, Udp, repair_percent,
     stream_count,
 };
-use crate::cp::operands::{Sources, Target, names, was_asked_for};
-use crate::cp::options::{CopyArgs, Fallback};
-use crate::cp::probe::{Prober, Side, no_socket, plausible};
-use crate::cp::ssh::SshOptions;
-use crate::cp::ssh_session::{SessionEvent, SshSession, is_echo, unless_stopped};
-use crate::cp::tunnel::Tunnel;
+use crate::copy::ssh::probe::{Prober, Side, no_socket, plausible};
+use crate::copy::ssh::session::{SessionEvent, SshSession, is_echo, unless_stopped};
+use crate::copy::ssh::tunnel::Tunnel;
 use crate::exit::{Code, Failure};
+use crate::host::Host;
 use crate::reporter::{self, Reporter};
 use crate::{args, control, selection_args, signals};
 

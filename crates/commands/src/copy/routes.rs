@@ -4,8 +4,8 @@
 use netblt::Extras;
 
 use crate::args::{OutputArgs, ResumeName, Sharing};
-use crate::cp::options::{CopyArgs, Fallback};
-use crate::cp::ssh::SshOptions;
+use crate::copy::options::{CopyArgs, Fallback};
+use crate::copy::ssh::command::SshOptions;
 use crate::exit::Failure;
 use crate::server_client::client::Credentials;
 

@@ -11,8 +11,8 @@ use netblt_proto::units::Rate;
 use serde::{Deserialize, Serialize};
 
 use crate::args::{self, ResumeName, Sharing};
-use crate::cp::existing::{ExistingPolicy, Piece};
-use crate::cp::files_from::FilesFrom;
+use crate::copy::existing::{ExistingPolicy, Piece};
+use crate::copy::files_from::FilesFrom;
 
 /// The first bytes of an agent, after any output of the login shell.
 pub(crate) const BANNER: &[u8] = b"\nnetblt far end\n";

@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use netblt::{Leftovers, Pattern};
 use netblt_proto::api::printable_bytes;
 
-use crate::cp::files_from::FilesFrom;
+use crate::copy::files_from::FilesFrom;
 
 /// The destination.
 #[derive(Debug, PartialEq, Eq)]

@@ -22,16 +22,16 @@ use netblt::{
 use netblt_proto::api::CloseReason;
 use netblt_proto::config::Secret;
 
-use crate::cp::existing::{self, ExistingFiles, ExistingPolicy};
-use crate::cp::files_from::FilesFrom;
-use crate::cp::framing::{Frame, FrameReader, FrameWriter};
-use crate::cp::messages::{
+use crate::copy::existing::{self, ExistingFiles, ExistingPolicy};
+use crate::copy::files_from::FilesFrom;
+use crate::copy::operands::{Sources, Target, names};
+use crate::copy::ssh::framing::{Frame, FrameReader, FrameWriter};
+use crate::copy::ssh::messages::{
     AgentMessage, AgentPlan, AgentTask, BANNER, ClientMessage, DataPath, Done, PROTOCOL_VERSION,
     ProgressUpdate, StartRequest, ThirdPartyRole, TransferResult, Udp,
 };
-use crate::cp::operands::{Sources, Target, names};
-use crate::cp::probe::{Prober, Side, no_socket, plausible};
-use crate::cp::tunnel::Tunnel;
+use crate::copy::ssh::probe::{Prober, Side, no_socket, plausible};
+use crate::copy::ssh::tunnel::Tunnel;
 use crate::exit::{Code, Failure};
 use crate::{args, hardening, selection_args, signals};
 

@@ -10,7 +10,7 @@ use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 use netblt_proto::units::Rate;
 
 use crate::args::{self, ResumeName, Sharing};
-use crate::cp::existing::ExistingPolicy;
+use crate::copy::existing::ExistingPolicy;
 use crate::selection_args::SelectionArgs;
 use crate::units;
 

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use netblt_proto::api::printable;
 
-use crate::cp::location::Host;
-use crate::cp::ssh::SshOptions;
+use crate::copy::ssh::command::SshOptions;
 use crate::exit::{Code, Failure};
+use crate::host::Host;
 use crate::reporter::Reporter;
 
 /// No file gets the program's name before it has run there. The version is then its only output.

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use crate::cp::install::Machine;
-use crate::cp::location::Host;
+use crate::copy::ssh::install::Machine;
 use crate::exit::Failure;
+use crate::host::Host;
 use crate::units;
 
 /// Finds the program where it mostly is, though the shell is no login shell; first where

@@ -1,0 +1,15 @@
+//! `netblt cp`: which files go where, over which route, with which options.
+//!
+//! The operands ([`location`]) decide the route. One table has the options of each route
+//! ([`routes`]). Sources and destinations here are read as scp reads them ([`operands`]), and the
+//! user may choose among their files ([`files_from`], [`existing`]). Between machines the files go
+//! by ssh ([`ssh`]), and to and from servers of files without it ([`server`]).
+
+pub(crate) mod existing;
+pub(crate) mod files_from;
+pub(crate) mod location;
+pub(crate) mod operands;
+pub(crate) mod options;
+pub(crate) mod routes;
+pub(crate) mod server;
+pub(crate) mod ssh;
