@@ -234,6 +234,21 @@ fn named_file_exists(path: &str) -> Option<bool> {
     Some(starts.iter().any(is_there))
 }
 
+/// A part that is no job is never run for a pull request.
+#[test]
+fn every_part_of_ci_is_a_job_of_its_workflow() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).expect(path);
+    let listed = |text: &str, before: &str, separator: char, after: char| {
+        let lists = text.split(before).skip(1).filter_map(|rest| rest.split_once(after));
+        let words = lists.flat_map(|(list, _)| list.split(separator).map(str::trim));
+        words.map(str::to_owned).collect::<BTreeSet<String>>()
+    };
+    let parts = listed(&read(".ci/run"), "\nparts=(", ' ', ')');
+    let jobs = listed(&read(".github/workflows/ci.yml"), " part: [", ',', ']');
+    assert!(parts.contains("lint"), "{parts:?}");
+    assert_eq!(parts, jobs);
+}
+
 /// The numbers of all headings: `## 3. Title`, `### 3.1 Title`.
 fn headings(page: &str) -> Vec<String> {
     let number = |line: &str| {
