@@ -24,6 +24,7 @@ const DECISIONS: &str = "docs/decisions";
 const PAGES: &[&str] = &[
     "ARCHITECTURE.md",
     "CHANGELOG.md",
+    "CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
