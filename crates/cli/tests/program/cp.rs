@@ -112,7 +112,7 @@ fn an_impossible_copy_is_reported_and_creates_nothing() {
         (&["-n", "a:x", "b:y"], 1, "between two other machines"),
         (&["a:x", "b:y", "c:z"], 1, "on several machines"),
         (&["a:x", "b:y", "."], 1, "on several machines"),
-        (&["a", "b:y", "."], 1, "here and on another machine"),
+        (&["a", "b:y", "."], 1, "on several machines"),
         (&["a", "-oProxyCommand=x:y"], 35, ""),
         (&["a", "ho st:"], 1, "characters that none has"),
         (&["a", "host:", "--udp-port", "9-8"], 1, "lower end first"),

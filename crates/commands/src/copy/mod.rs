@@ -7,9 +7,11 @@
 
 pub(crate) mod existing;
 pub(crate) mod files_from;
+pub(crate) mod job;
 pub(crate) mod location;
 pub(crate) mod operands;
 pub(crate) mod options;
+pub(crate) mod plan;
 pub(crate) mod routes;
 pub(crate) mod server;
 pub(crate) mod ssh;

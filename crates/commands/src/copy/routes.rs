@@ -50,9 +50,9 @@ impl Route {
 /// The options of a command line of `cp`.
 #[derive(Clone, Copy)]
 pub(crate) struct CpOptions<'a> {
-    pub(crate) wish: &'a CopyArgs,
+    pub(crate) copy: &'a CopyArgs,
     pub(crate) ssh: &'a SshOptions,
-    pub(crate) proof: &'a Credentials,
+    pub(crate) credentials: &'a Credentials,
     pub(crate) show: OutputArgs,
     pub(crate) stats: bool,
     pub(crate) report: bool,
@@ -148,13 +148,13 @@ pub(crate) fn check(route: Route, given: CpOptions<'_>) -> Result<(), Failure> {
 impl CpOptions<'_> {
     /// The options of the table whose values differ from the defaults.
     fn options(self) -> Vec<&'static str> {
-        let Self { wish, ssh, proof, show, stats, report } = self;
-        let extras = Extras::from(wish.extra);
-        let choice = &wish.choice;
+        let Self { copy, ssh, credentials, show, stats, report } = self;
+        let extras = Extras::from(copy.extra);
+        let choice = &copy.choice;
         let flags = [
-            ("--dry-run", wish.dry_run),
-            ("--update", wish.update),
-            ("--ignore-existing", wish.ignore_existing),
+            ("--dry-run", copy.dry_run),
+            ("--update", copy.update),
+            ("--ignore-existing", copy.ignore_existing),
             ("--files-from", choice.files_from.is_some()),
             ("--exclude", !choice.exclude.is_empty()),
             ("--copy-links", choice.copy_links),
@@ -163,28 +163,28 @@ impl CpOptions<'_> {
             ("--owner", extras.owner),
             ("--xattrs", extras.xattrs),
             ("--acls", extras.acls),
-            ("--atomic", wish.atomic),
-            ("--verify", wish.verify),
-            ("--resume", wish.resume != ResumeName::Auto),
-            ("--resume verify", wish.resume == ResumeName::Verify),
-            ("--keep-partial", wish.keep_partial.is_some()),
-            ("--max-files", wish.max_files.is_some()),
-            ("--manifest", wish.manifest.is_some()),
-            ("--no-path-cache", wish.no_path_cache),
-            ("--fec", wish.repair.is_some()),
-            ("--policy", wish.policy != Sharing::Fair),
-            ("--rate", wish.rate.is_some()),
-            ("-l", wish.limit.is_some()),
-            ("--bwlimit", wish.bwlimit.is_some()),
-            ("--streams", wish.streams.is_some()),
-            ("--fallback", wish.fallback != Fallback::Auto),
-            ("--fallback always", wish.fallback == Fallback::Always),
-            ("--trace", wish.trace.is_some()),
+            ("--atomic", copy.atomic),
+            ("--verify", copy.verify),
+            ("--resume", copy.resume != ResumeName::Auto),
+            ("--resume verify", copy.resume == ResumeName::Verify),
+            ("--keep-partial", copy.keep_partial.is_some()),
+            ("--max-files", copy.max_files.is_some()),
+            ("--manifest", copy.manifest.is_some()),
+            ("--no-path-cache", copy.no_path_cache),
+            ("--fec", copy.repair.is_some()),
+            ("--policy", copy.policy != Sharing::Fair),
+            ("--rate", copy.rate.is_some()),
+            ("-l", copy.limit.is_some()),
+            ("--bwlimit", copy.bwlimit.is_some()),
+            ("--streams", copy.streams.is_some()),
+            ("--fallback", copy.fallback != Fallback::Auto),
+            ("--fallback always", copy.fallback == Fallback::Always),
+            ("--trace", copy.trace.is_some()),
             ("--report", report),
             ("--stats", stats),
             ("--progress", show.progress.is_some()),
-            ("--ticket-file", proof.ticket_file.is_some()),
-            ("--known-servers", proof.known_servers.is_some()),
+            ("--ticket-file", credentials.ticket_file.is_some()),
+            ("--known-servers", credentials.known_servers.is_some()),
         ];
         let flags = flags.into_iter().filter(|(_, given)| *given).map(|(option, _)| option);
         flags.chain(ssh.given()).collect()

@@ -1,4 +1,13 @@
-//! A copy to and from servers of files ([`copy`]), whose sources a server lists ([`sources`]).
+//! A copy to ([`upload`]) and from ([`download`]) servers of files, from one to another
+//! ([`between`]), and within one ([`within`]).
+//!
+//! Sources on a server are looked up there ([`sources`]). A server is met once ([`servers`]), and
+//! several transfers are one copy ([`totals`]).
 
-pub(crate) mod copy;
+pub(crate) mod between;
+pub(crate) mod download;
+pub(crate) mod servers;
 pub(crate) mod sources;
+pub(crate) mod totals;
+pub(crate) mod upload;
+pub(crate) mod within;

@@ -1,7 +1,7 @@
 //! The client of `netblt cp` by ssh: it agrees with the agent on the task, finds the path, and
 //! copies.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
@@ -23,9 +23,11 @@ use netblt_proto::config::{Role, Secret};
 use crate::args::ResumeName;
 use crate::copy::existing::{self, ExistingFiles, ExistingPolicy};
 use crate::copy::files_from::FilesFrom;
+use crate::copy::job::CopyJob;
 use crate::copy::operands::{Sources, Target, names, was_asked_for};
 use crate::copy::options::{CopyArgs, Fallback};
 use crate::copy::ssh::command::SshOptions;
+use crate::copy::ssh::connect::connect;
 use crate::copy::ssh::messages::{
     AgentMessage, AgentPlan, AgentTask, ClientMessage, DataPath, StartRequest, Udp, repair_percent,
     stream_count,
@@ -47,8 +49,71 @@ const LOOK_UP: Duration = Duration::from_millis(200);
 /// many.
 const NAMES: usize = 500;
 
+/// Copies from here to another machine; nothing is returned by a dry run.
+pub(crate) fn upload(
+    job: CopyJob<'_>,
+    host: &Host,
+    sources: &[OsString],
+    target: OsString,
+    report: &mut Reporter,
+) -> Result<Option<Summary>, Failure> {
+    let cannot = |text: String| Failure::new(Code::File, text);
+    let mut listed = listed_names(job, sources)?;
+    let found = match (&mut listed, sources.first()) {
+        (Some(listed), Some(source)) => Sources::listed(source, listed),
+        _ => Sources::look(sources, job.args.recursive, false),
+    };
+    let found = found.map_err(cannot)?;
+    found.skipped.iter().for_each(|text| report.warn(&format!("skipped {text}")));
+    if found.sources.is_empty() {
+        return Err(Failure::new(Code::Partial, "there is nothing to copy"));
+    }
+    let skipped = found.skipped.len() as u64;
+    let mut summary = copy(job, host, listed, LocalTask::Send { found, target }, report)?;
+    summary.iter_mut().for_each(|summary| summary.skipped += skipped);
+    Ok(summary)
+}
+
+/// Copies from another machine to here; nothing is returned by a dry run.
+pub(crate) fn download(
+    job: CopyJob<'_>,
+    host: &Host,
+    sources: Vec<OsString>,
+    target: &OsStr,
+    report: &mut Reporter,
+) -> Result<Option<Summary>, Failure> {
+    let listed = listed_names(job, &sources)?;
+    let several = sources.len() > 1 || listed.is_some();
+    let target_dir = Target::of(target, several, job.args.recursive, &sources);
+    let target_dir = target_dir.map_err(|text| Failure::new(Code::File, text))?;
+    copy(job, host, listed, LocalTask::Receive { sources, target_dir }, report)
+}
+
+/// The names in `--files-from`.
+fn listed_names(job: CopyJob<'_>, sources: &[OsString]) -> Result<Option<FilesFrom>, Failure> {
+    let listed = job.args.choice.listed(job.args.recursive)?;
+    if listed.is_some() && sources.len() != 1 {
+        return Err(Failure::usage("--files-from takes one source, the directory of the names"));
+    }
+    Ok(listed)
+}
+
+fn copy(
+    job: CopyJob<'_>,
+    host: &Host,
+    listed: Option<FilesFrom>,
+    task: LocalTask,
+    report: &mut Reporter,
+) -> Result<Option<Summary>, Failure> {
+    let link = connect(job, host, report)?;
+    let (call, passed) = (None, Arc::default());
+    let mut client = CopyClient { job, link, listed, call, passed, kept: None };
+    let copied = client.copy(task, report);
+    client.finish(copied, report)
+}
+
 /// The client's task.
-pub(crate) enum LocalTask {
+enum LocalTask {
     Send { found: Sources, target: OsString },
     Receive { sources: Vec<OsString>, target_dir: Target },
 }
@@ -60,67 +125,60 @@ enum ResolvedTask {
 }
 
 /// The client, with its ssh session to the agent.
-pub(crate) struct CopyClient<'a> {
-    pub(crate) link: SshSession<'a>,
-    pub(crate) wish: &'a CopyArgs,
-    pub(crate) ssh: &'a SshOptions,
+struct CopyClient<'a> {
+    job: CopyJob<'a>,
+    link: SshSession<'a>,
     /// The names in `--files-from`.
-    pub(crate) listed: Option<FilesFrom>,
+    listed: Option<FilesFrom>,
     /// The address for the agent to connect to, when the client listens.
-    pub(crate) call: Option<SocketAddr>,
+    call: Option<SocketAddr>,
     /// Number of files that were skipped because they exist at the destination.
-    pub(crate) passed: Arc<AtomicU64>,
-    /// The trace file.
-    pub(crate) trace: Option<PathBuf>,
+    passed: Arc<AtomicU64>,
     /// The directory where the agent keeps the parts of a broken copy.
-    pub(crate) kept: Option<String>,
+    kept: Option<String>,
 }
 
 impl CopyClient<'_> {
     /// Copies. Returns nothing for a dry run.
-    pub(crate) fn copy(
-        &mut self,
-        part: LocalTask,
-        report: &mut Reporter,
-    ) -> Result<Option<Summary>, Failure> {
-        let wish = self.wish;
+    fn copy(&mut self, part: LocalTask, report: &mut Reporter) -> Result<Option<Summary>, Failure> {
+        let args = self.job.args;
         let mut secret = Secret([0; 32]);
         getrandom::fill(&mut secret.0)
             .map_err(|error| Failure::new(Code::Start, format!("no random numbers: {error}")))?;
         let cannot = |error| socket_failure("cannot open a UDP socket", &error);
-        let prober = match wish.fallback {
+        let prober = match args.fallback {
             Fallback::Always => None,
-            _ if wish.dry_run => None,
+            _ if args.dry_run => None,
             _ => {
                 let side = (&secret.0, Side::Client);
-                let bound = Prober::bind(wish.ports(), wish.family(), side);
-                Some(bound.map_err(|error| no_socket(wish.ports(), &error))?)
+                let bound = Prober::bind(args.ports(), args.family(), side);
+                Some(bound.map_err(|error| no_socket(args.ports(), &error))?)
             }
         };
         let port = prober.as_ref().map(Prober::port).transpose().map_err(cannot)?;
         let start = self.start_order(&part, &secret, port);
         let mut options = start.options();
-        options.trace.clone_from(&self.trace);
-        options.manifest.clone_from(&wish.manifest);
+        options.trace.clone_from(&self.job.options.trace);
+        options.manifest.clone_from(&self.job.options.manifest);
         self.link.send(&ClientMessage::Start(start))?;
         if let (LocalTask::Receive { .. }, Some(listed)) = (&part, &self.listed) {
             self.send_list(listed)?;
         }
         let (mut addresses, far_port, plan) = self.wait_ready(report)?;
         let agreed = self.agree(part, plan, &mut options)?;
-        if wish.dry_run {
+        if args.dry_run {
             return self.list(&agreed).map(|()| None);
         }
         let way = match prober {
             Some(prober) if far_port != 0 => {
-                let named = resolved(self.ssh, &self.link.host);
+                let named = resolved(self.job.ssh, &self.link.host);
                 let loopback = named.iter().any(IpAddr::is_loopback);
-                addresses = plausible(named, addresses, loopback, |ip| self.wish.fits(ip));
+                addresses = plausible(named, addresses, loopback, |ip| self.job.args.fits(ip));
                 self.find_way(&prober, &addresses, far_port, report)
             }
             _ => None,
         };
-        if way.is_none() && wish.fallback == Fallback::Never {
+        if way.is_none() && args.fallback == Fallback::Never {
             let why = format!(
                 "UDP does not pass between here and {}, and --fallback never forbids to go through \
                  ssh",
@@ -128,7 +186,7 @@ impl CopyClient<'_> {
             );
             return Err(Failure::new(Code::Connect, why));
         }
-        if way.is_none() && wish.fallback == Fallback::Auto {
+        if way.is_none() && args.fallback == Fallback::Auto {
             self.report_blocked(&addresses, far_port, port, report);
         }
         let (rendezvous, address) = self.meet(way, port, secret, &mut options, report)?;
@@ -137,31 +195,31 @@ impl CopyClient<'_> {
     }
 
     fn start_order(&self, part: &LocalTask, secret: &Secret, port: Option<u16>) -> StartRequest {
-        let wish = self.wish;
+        let args = self.job.args;
         let job = match part {
             LocalTask::Send { found, target } => AgentTask::Receive {
                 target: target.clone(),
                 several: found.asked > 1,
                 directory: found.sources.iter().any(|source| source.directory),
                 names: found.items(None).map(|items| names(&items)).unwrap_or_default(),
-                preserve: wish.preserve,
-                max_files: wish.max_files(),
+                preserve: args.preserve,
+                max_files: args.max_files(),
             },
             LocalTask::Receive { sources, target_dir } => AgentTask::Send {
                 sources: sources.clone(),
                 rename: target_dir.name.clone(),
-                directories: wish.recursive,
-                exclude: wish.choice.exclude.clone(),
+                directories: args.recursive,
+                exclude: args.choice.exclude.clone(),
                 listed: self.listed.is_some(),
-                follow: wish.choice.copy_links,
-                allow_changes: wish.choice.allow_changes,
-                chmod: wish.choice.chmod.clone(),
+                follow: args.choice.copy_links,
+                allow_changes: args.choice.allow_changes,
+                chmod: args.choice.chmod.clone(),
             },
         };
-        let (ipv4, ipv6) = wish.family();
+        let (ipv4, ipv6) = args.family();
         let own = || own_addresses(Ipv6Addr::UNSPECIFIED.into(), args::family(ipv4, ipv6));
-        let udp = port.map(|port| Udp { ports: wish.ports(), addresses: own(), port });
-        start(wish, job, secret, udp)
+        let udp = port.map(|port| Udp { ports: args.ports(), addresses: own(), port });
+        start(args, job, secret, udp)
     }
 
     fn wait_ready(
@@ -188,22 +246,22 @@ impl CopyClient<'_> {
         plan: AgentPlan,
         options: &mut Options,
     ) -> Result<ResolvedTask, Failure> {
-        let wish = self.wish;
+        let args = self.job.args;
         match (part, plan) {
             (LocalTask::Send { found, .. }, AgentPlan::Receive { rename }) => {
                 let items = found.items(rename).map_err(|text| Failure::new(Code::File, text))?;
-                let exclude = wish.choice.exclude.clone();
+                let exclude = args.choice.exclude.clone();
                 let skip = self.request_existing(&names(&items))?;
                 let only = self.listed.as_ref().map(FilesFrom::only);
-                let modes = wish.choice.chmod.as_deref().map(selection_args::modes).transpose()?;
-                let follow = wish.choice.copy_links;
+                let modes = args.choice.chmod.as_deref().map(selection_args::modes).transpose()?;
+                let follow = args.choice.copy_links;
                 Ok(ResolvedTask::Send(Selection {
                     items: items.named,
                     contents: items.contents,
                     exclude,
                     only,
                     follow,
-                    allow_changes: wish.choice.allow_changes,
+                    allow_changes: args.choice.allow_changes,
                     skip,
                     modes,
                     range: None,
@@ -232,14 +290,14 @@ impl CopyClient<'_> {
                     None => names,
                 };
                 self.send_existing(at, &names)?;
-                let directories = wish.recursive || listed.is_some();
+                let directories = args.recursive || listed.is_some();
                 let (names, only) = (names.into_iter().collect(), listed.map(FilesFrom::only));
                 options.expected = Some(Expected { names, directories, only });
-                options.overwrite = wish.existing().overwrite();
-                options.preserve = wish.preserve;
-                options.keep_times = wish.preserve;
-                options.max_files = wish.max_files();
-                if !wish.dry_run {
+                options.overwrite = args.existing().overwrite();
+                options.preserve = args.preserve;
+                options.keep_times = args.preserve;
+                options.max_files = args.max_files();
+                if !args.dry_run {
                     options.label = target_dir.label();
                 }
                 Ok(ResolvedTask::Receive(target_dir.directory))
@@ -260,7 +318,7 @@ impl CopyClient<'_> {
 
     /// The filter of files that exist at the agent beneath these names, and are skipped.
     fn request_existing(&mut self, names: &[OsString]) -> Result<Option<SkipFilter>, Failure> {
-        let existing = self.wish.existing();
+        let existing = self.job.args.existing();
         if existing == ExistingPolicy::Replace {
             return Ok(None);
         }
@@ -286,10 +344,10 @@ impl CopyClient<'_> {
 
     /// Sends the agent the files that exist here, so that it skips those.
     fn send_existing(&self, directory: &Path, names: &[OsString]) -> Result<(), Failure> {
-        if self.wish.existing() == ExistingPolicy::Replace {
+        if self.job.args.existing() == ExistingPolicy::Replace {
             return Ok(());
         }
-        let pieces = existing::existing_pieces(directory, names, self.wish.existing());
+        let pieces = existing::existing_pieces(directory, names, self.job.args.existing());
         pieces
             .into_iter()
             .try_for_each(|piece| self.link.send(&ClientMessage::ExistingFiles(piece)))
@@ -443,7 +501,7 @@ impl CopyClient<'_> {
                 netblt::receive(destination, rendezvous, options, &mut watch, cancel)
             }
         };
-        if sends && report.was_open() && self.wish.resume != ResumeName::Never {
+        if sends && report.was_open() && self.job.args.resume != ResumeName::Never {
             self.kept = Some(kept_at(&self.link.host.name));
         }
         let inside = options.carried.is_some();
@@ -470,7 +528,7 @@ impl CopyClient<'_> {
 
     /// The agent's last message, and the result of both ends: of two failures the one that is not
     /// only an echo of the other.
-    pub(crate) fn finish(
+    fn finish(
         self,
         copied: Result<Option<Summary>, Failure>,
         report: &mut Reporter,
@@ -508,33 +566,33 @@ pub(crate) fn kept_at(host: &str) -> String {
 
 /// The request for the agent.
 pub(crate) fn start(
-    wish: &CopyArgs,
+    args: &CopyArgs,
     job: AgentTask,
     secret: &Secret,
     udp: Option<Udp>,
 ) -> StartRequest {
-    let extras = Extras::from(wish.extra);
-    let (ipv4, ipv6) = wish.family();
+    let extras = Extras::from(args.extra);
+    let (ipv4, ipv6) = args.family();
     StartRequest {
         job,
-        dry_run: wish.dry_run,
-        existing: wish.existing(),
+        dry_run: args.dry_run,
+        existing: args.existing(),
         secret: secret.0,
         udp,
         third: None,
         ipv4,
         ipv6,
-        atomic: wish.atomic,
-        resume: wish.resume,
-        no_path_cache: wish.no_path_cache,
-        policy: wish.policy,
-        repair: wish.repair.and_then(repair_percent),
-        streams: wish.streams.map(stream_count),
-        verify: wish.verify,
+        atomic: args.atomic,
+        resume: args.resume,
+        no_path_cache: args.no_path_cache,
+        policy: args.policy,
+        repair: args.repair.and_then(repair_percent),
+        streams: args.streams.map(stream_count),
+        verify: args.verify,
         extras: (extras.owner, extras.xattrs, extras.acls),
-        keep_partial: wish.keep_partial().as_secs(),
-        rate: wish.ceiling().map(|rate| rate.bits_per_second()),
-        death_timer: wish.death_timer.as_secs(),
+        keep_partial: args.keep_partial().as_secs(),
+        rate: args.ceiling().map(|rate| rate.bits_per_second()),
+        death_timer: args.death_timer.as_secs(),
     }
 }
 

@@ -1,7 +1,8 @@
 //! A copy by ssh: two programs, the user's own ssh between them, and the transfer beside or inside
 //! it.
 //!
-//! The client ([`client`]) starts the agent ([`agent`]) with ssh ([`command`], [`session`]) and
+//! The client ([`client`]) starts the agent ([`agent`]) with ssh ([`connect`], [`command`],
+//! [`session`]) and
 //! exchanges messages with it over its standard input and output ([`framing`], [`messages`]). No
 //! name and no path is ever a word of a shell. Probes find where UDP passes ([`probe`]). Where it
 //! does not, datagrams go through ssh ([`tunnel`]). A machine without the program can get it
@@ -11,6 +12,7 @@
 pub(crate) mod agent;
 pub(crate) mod client;
 pub(crate) mod command;
+pub(crate) mod connect;
 pub(crate) mod framing;
 pub(crate) mod install;
 pub(crate) mod messages;

@@ -11,14 +11,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use netblt::{Cancel, Error, Observer as _, Summary};
+use netblt::{Error, Observer as _, Summary};
 use netblt_proto::config::Secret;
 
 use crate::args::ResumeName;
+use crate::copy::job::CopyJob;
 use crate::copy::operands::was_asked_for;
-use crate::copy::options::CopyArgs;
 use crate::copy::ssh::client::{TRY, kept_at, resolved, start};
-use crate::copy::ssh::command::SshOptions;
+use crate::copy::ssh::connect::connect;
 use crate::copy::ssh::messages::{
     AgentMessage, AgentPlan, AgentTask, ClientMessage, DataPath, Done, StartRequest,
     ThirdPartyRole, Udp,
@@ -26,6 +26,7 @@ use crate::copy::ssh::messages::{
 use crate::copy::ssh::probe::plausible;
 use crate::copy::ssh::session::{SessionEvent, SshSession, is_echo, unless_stopped};
 use crate::exit::{Code, Failure};
+use crate::host::Host;
 use crate::reporter::Reporter;
 
 /// The interval at which both sessions are polled.
@@ -33,17 +34,34 @@ const STEP: Duration = Duration::from_millis(20);
 /// When one end has failed, how long the other may take to say why it did.
 const LAST_WORD: Duration = Duration::from_secs(5);
 
+/// Copies.
+pub(crate) fn copy(
+    job: CopyJob<'_>,
+    [from, to]: [&Host; 2],
+    sources: Vec<OsString>,
+    target: OsString,
+    report: &mut Reporter,
+) -> Result<Summary, Failure> {
+    let to = connect(job, to, report)?;
+    let from = match connect(job, from, report) {
+        Ok(from) => from,
+        Err(failure) => {
+            to.finish(false, |text| report.warn(text));
+            return Err(failure);
+        }
+    };
+    ThirdPartyCopy { job, from, to, sources, target, failed: None }.copy(report)
+}
+
 /// Two machines, and what goes from the one to the other.
-pub(crate) struct ThirdPartyCopy<'a> {
-    pub(crate) from: SshSession<'a>,
-    pub(crate) to: SshSession<'a>,
-    pub(crate) sources: Vec<OsString>,
-    pub(crate) target: OsString,
-    pub(crate) wish: &'a CopyArgs,
-    pub(crate) ssh: &'a SshOptions,
-    pub(crate) cancel: &'a Cancel,
+struct ThirdPartyCopy<'a> {
+    job: CopyJob<'a>,
+    from: SshSession<'a>,
+    to: SshSession<'a>,
+    sources: Vec<OsString>,
+    target: OsString,
     /// The failure of one agent that the other one reported, and when.
-    pub(crate) failed: Option<(Instant, Failure)>,
+    failed: Option<(Instant, Failure)>,
 }
 
 /// The two agents.
@@ -55,7 +73,7 @@ enum AgentSide {
 
 impl<'a> ThirdPartyCopy<'a> {
     /// Copies, and watches until both have ended.
-    pub(crate) fn copy(mut self, report: &mut Reporter) -> Result<Summary, Failure> {
+    fn copy(mut self, report: &mut Reporter) -> Result<Summary, Failure> {
         let mut begun = false;
         let copied = self.introduce(report).and_then(|at| {
             report.way(Some(&at.to_string()));
@@ -68,7 +86,7 @@ impl<'a> ThirdPartyCopy<'a> {
         let (from, to) = (self.from.host.name.clone(), self.to.host.name.clone());
         let ends =
             [(to, self.to.finish(wanted, &mut warn)), (from, self.from.finish(wanted, &mut warn))];
-        let keeps = begun && ends[0].1.is_none() && self.wish.resume != ResumeName::Never;
+        let keeps = begun && ends[0].1.is_none() && self.job.args.resume != ResumeName::Never;
         let kept = keeps.then(|| kept_at(&ends[0].0));
         let mut skipped = 0;
         for (host, done) in ends {
@@ -91,17 +109,17 @@ impl<'a> ThirdPartyCopy<'a> {
         let mut secret = Secret([0; 32]);
         getrandom::fill(&mut secret.0)
             .map_err(|error| Failure::new(Code::Start, format!("no random numbers: {error}")))?;
-        let wish = self.wish;
+        let args = self.job.args;
         let several = self.sources.len() > 1;
         let job = AgentTask::Receive {
             target: self.target.clone(),
             several,
-            directory: wish.recursive,
+            directory: args.recursive,
             names: Vec::new(),
-            preserve: wish.preserve,
-            max_files: wish.max_files(),
+            preserve: args.preserve,
+            max_files: args.max_files(),
         };
-        let nowhere = Udp { ports: wish.ports(), addresses: Vec::new(), port: 0 };
+        let nowhere = Udp { ports: args.ports(), addresses: Vec::new(), port: 0 };
         self.to.send(&ClientMessage::Start(self.start(
             job,
             &secret,
@@ -110,22 +128,22 @@ impl<'a> ThirdPartyCopy<'a> {
         )))?;
         let (to, to_port, plan) = ready(&mut self.to, report)?;
         let AgentPlan::Receive { rename } = plan else { return Err(self.to.unexpected_message()) };
-        let named = [&self.from.host, &self.to.host].map(|host| resolved(self.ssh, host));
+        let named = [&self.from.host, &self.to.host].map(|host| resolved(self.job.ssh, host));
         // Each has a loopback of its own, unless both are this machine.
         let loopback = named.iter().all(|named| named.iter().any(IpAddr::is_loopback));
         let [from_named, to_named] = named;
-        let to = plausible(to_named, to, loopback, |ip| wish.fits(ip));
+        let to = plausible(to_named, to, loopback, |ip| args.fits(ip));
         let job = AgentTask::Send {
             sources: self.sources.clone(),
             rename: rename.clone(),
-            directories: wish.recursive,
-            exclude: wish.choice.exclude.clone(),
+            directories: args.recursive,
+            exclude: args.choice.exclude.clone(),
             listed: false,
-            follow: wish.choice.copy_links,
-            allow_changes: wish.choice.allow_changes,
-            chmod: wish.choice.chmod.clone(),
+            follow: args.choice.copy_links,
+            allow_changes: args.choice.allow_changes,
+            chmod: args.choice.chmod.clone(),
         };
-        let there = Udp { ports: wish.ports(), addresses: to, port: to_port };
+        let there = Udp { ports: args.ports(), addresses: to, port: to_port };
         self.from.send(&ClientMessage::Start(self.start(
             job,
             &secret,
@@ -147,9 +165,9 @@ impl<'a> ThirdPartyCopy<'a> {
             let host = if to_port == 0 { &self.to.host } else { &self.from.host };
             return Err(Failure::new(Code::Connect, format!("{} cannot use UDP", host.name)));
         }
-        let from = plausible(from_named, from, loopback, |ip| wish.fits(ip));
-        let udp = Udp { ports: wish.ports(), addresses: from, port: from_port };
-        let directories = wish.recursive;
+        let from = plausible(from_named, from, loopback, |ip| args.fits(ip));
+        let udp = Udp { ports: args.ports(), addresses: from, port: from_port };
+        let directories = args.recursive;
         self.to.send(&ClientMessage::Peer { udp, names, directories })?;
         self.meet(report)
     }
@@ -161,7 +179,7 @@ impl<'a> ThirdPartyCopy<'a> {
         udp: Udp,
         third: ThirdPartyRole,
     ) -> StartRequest {
-        StartRequest { third: Some(third), ..start(self.wish, job, secret, Some(udp)) }
+        StartRequest { third: Some(third), ..start(self.job.args, job, secret, Some(udp)) }
     }
 
     /// The end that gets the other's answer first connects, and the other listens.
@@ -248,7 +266,10 @@ impl<'a> ThirdPartyCopy<'a> {
         match &self.failed {
             Some((since, _)) if since.elapsed() < LAST_WORD => {}
             Some(_) => return Err(self.failure()),
-            None if self.cancel.is_cancelled() && !self.from.is_lost() && !self.to.is_lost() => {
+            None if self.job.cancel.is_cancelled()
+                && !self.from.is_lost()
+                && !self.to.is_lost() =>
+            {
                 return Err(Failure::transfer(&Error::Interrupted, false));
             }
             None => {}

@@ -1,0 +1,29 @@
+//! The inputs that all routes of a copy have in common.
+
+use std::path::Path;
+
+use netblt::{Cancel, Options};
+
+use crate::copy::options::CopyArgs;
+use crate::copy::ssh::command::SshOptions;
+use crate::server_client::client::Credentials;
+
+/// A copy that has a plan, and whose options mean something on its route.
+#[derive(Clone, Copy)]
+pub(crate) struct CopyJob<'a> {
+    pub(crate) args: &'a CopyArgs,
+    pub(crate) ssh: &'a SshOptions,
+    pub(crate) credentials: &'a Credentials,
+    /// ssh prints no warnings.
+    pub(crate) quiet: bool,
+    /// The library's options, as far as all routes have the same.
+    pub(crate) options: &'a Options,
+    pub(crate) cancel: &'a Cancel,
+}
+
+impl<'a> CopyJob<'a> {
+    /// The user's key for servers of files.
+    pub(crate) fn identity(&self) -> Option<&'a Path> {
+        self.ssh.identity.first().map(Path::new)
+    }
+}

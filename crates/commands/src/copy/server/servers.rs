@@ -1,0 +1,110 @@
+//! The servers of a copy: each is met once, and asked again while it is busy.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netblt::{Cancel, Error, Options, Overwrite};
+
+use crate::copy::job::CopyJob;
+use crate::copy::server::sources::nothing;
+use crate::copy::ssh::probe::free_port;
+use crate::exit::Failure;
+use crate::host::Host;
+use crate::reporter::Reporter;
+use crate::server_client::address::ServerPath;
+use crate::server_client::client::ServerConnection;
+
+/// How long a server that is busy is asked again, how soon at first, and how often later.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+/// The interval at which a wait looks whether it was cancelled.
+const STEP: Duration = Duration::from_millis(50);
+
+/// Servers that were met, each once.
+#[derive(Default)]
+pub(crate) struct ServerCache {
+    known: Vec<(Option<Host>, ServerConnection)>,
+}
+
+impl ServerCache {
+    /// How to meet the server of an address; it is met if it was not.
+    pub(crate) fn of(
+        &mut self,
+        served: &ServerPath,
+        job: CopyJob<'_>,
+        options: &Options,
+    ) -> Result<&ServerConnection, Failure> {
+        let known = self.known.iter().position(|(host, _)| *host == served.host);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let met = job.credentials.meet(served, job.identity(), options, job.cancel)?;
+                self.known.push((served.host.clone(), met));
+                self.known.len() - 1
+            }
+        };
+        Ok(&self.known[at].1)
+    }
+
+    /// The same of one that was met.
+    pub(crate) fn known(&self, served: &ServerPath) -> Result<&ServerConnection, Failure> {
+        let known = self.known.iter().find(|(host, _)| *host == served.host);
+        known.map(|(_, meeting)| meeting).ok_or_else(nothing)
+    }
+}
+
+/// Retries with a busy server, for a minute: it has begun nothing of a refused request.
+pub(crate) fn patiently<T>(
+    cancel: &Cancel,
+    report: &mut Reporter,
+    mut copy: impl FnMut(&mut Reporter) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let (begun, mut pause, mut last) = (Instant::now(), PAUSE, None);
+    loop {
+        let failure = match copy(report) {
+            Err(failure) if failure.busy && begun.elapsed() + pause <= PATIENCE => failure,
+            came => return came,
+        };
+        if last.as_ref() != Some(&failure.message) {
+            let most = PATIENCE.as_secs();
+            report.warn(&format!("{}; trying again for {most} s at most", failure.message));
+            last = Some(failure.message.clone());
+        }
+        let until = Instant::now() + pause;
+        while Instant::now() < until {
+            if cancel.is_cancelled() {
+                return Err(report.failure(&Error::Interrupted));
+            }
+            thread::sleep(STEP);
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// The options of a transfer with a server.
+pub(crate) fn options(job: CopyJob<'_>) -> Result<Options, Failure> {
+    let (args, mut options) = (job.args, job.options.clone());
+    let (ipv4, ipv6) = args.family();
+    options.family = crate::args::family(ipv4, ipv6);
+    options.port = free_port(args.ports(), (ipv4, ipv6))?;
+    options.repair = args.repair.unwrap_or_default();
+    options.policy = args.policy.policy(args.ceiling());
+    options.path_cache = !args.no_path_cache;
+    options.death_timer = args.death_timer;
+    options.overwrite = Overwrite::Always;
+    options.atomic = args.atomic;
+    options.resume = args.resume.into();
+    options.partial_expiry = args.keep_partial();
+    options.verify = args.verify;
+    (options.preserve, options.keep_times) = (args.preserve, args.preserve);
+    options.manifest.clone_from(&args.manifest);
+    options.max_files = args.max_files();
+    options.streams = args.streams.unwrap_or_default();
+    Ok(options)
+}
+
+pub(crate) fn named(source: &ServerPath, failure: Failure) -> Failure {
+    let message = format!("{}: {}", source.shown(), failure.message);
+    Failure { message, ..failure }
+}
