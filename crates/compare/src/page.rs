@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use netblt_rfc1030::page::STYLE;
-use netblt_rfc1030::page::frame::{Axis, Frame, LEFT_OF_LANES};
+use netblt_pages::frame::{Axis, Frame, LEFT_OF_LANES};
+use netblt_pages::html::{self, escape};
 
 use crate::contest::{Figures, Row, Table};
 
@@ -102,10 +102,7 @@ fn seconds(time: Option<Duration>) -> String {
 /// The same as one page: no script, no font, no picture from elsewhere.
 pub fn html(tables: &[Table], machine: &str) -> String {
     let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n\
-         <title>netblt beside the others</title>\n<style>\n{STYLE}</style>\n\
-         <h1>netblt beside the others, on real kernels</h1>\n\
+        "<h1>netblt beside the others, on real kernels</h1>\n\
          <p>The same file between two network namespaces with an emulated path between them, by \
          each in turn; medians. Rate: from the start of the program that calls to its end, when \
          all is there, handshakes included. Wire: bytes of IP packets in both directions for a \
@@ -126,7 +123,7 @@ pub fn html(tables: &[Table], machine: &str) -> String {
         let _ = writeln!(out, "<figure><div class=\"wide\">{}</div></figure>", plot(table));
         out += &html_table(table);
     }
-    out + "</html>\n"
+    html::page("netblt beside the others", &out)
 }
 
 /// The rates of one table, from the slowest run to the fastest, and the median.
@@ -157,24 +154,23 @@ fn plot(table: &Table) -> String {
 }
 
 fn html_table(table: &Table) -> String {
-    let mut out = String::from(
-        "<div class=\"scroll\"><table><thead><tr><th rowspan=2>program<th rowspan=2>Mbit/s\
+    let head = "<tr><th rowspan=2>program<th rowspan=2>Mbit/s\
          <th rowspan=2>least to most<th rowspan=2>wire<th colspan=2>packets lost\
          <th colspan=2>queue, ms<th colspan=2>processor, s<th rowspan=2 class=\"words\">what it is\
-         <tr><th>all<th>to the queue<th>mean<th>most<th>out<th>in<tbody>\n",
-    );
+         <tr><th>all<th>to the queue<th>mean<th>most<th>out<th>in";
+    let mut rows = String::from("\n");
     for row in &table.rows {
         let (name, about) = (&row.rival.name, escape(&row.rival.about()));
         let Some(figures) = &row.figures else {
             let _ = writeln!(
-                out,
+                rows,
                 "<tr><td>{name}<td>-<td><td><td><td><td><td><td><td><td class=\"words\">{about}"
             );
             continue;
         };
         let [near, far] = figures.cpu.map(seconds);
         let _ = writeln!(
-            out,
+            rows,
             "<tr><td>{name}<td class=\"model\">{:.2}<td>{}<td>{:.3}<td>{}<td>{}<td>{:.1}<td>{:.1}\
              <td>{near}<td>{far}<td class=\"words\">{about}",
             figures.goodput.mbps(),
@@ -186,26 +182,11 @@ fn html_table(table: &Table) -> String {
             millis(figures.queue_most),
         );
     }
-    out += "</table></div>\n";
+    let mut out = html::table(head, &rows);
     for problem in problems(table) {
         let _ = writeln!(out, "<p class=\"soft\">{}.</p>", escape(&problem));
     }
     out
-}
-
-/// Escapes a program's output.
-fn escape(text: &str) -> String {
-    text.chars().fold(String::new(), |mut out, c| {
-        match c {
-            '&' => out += "&amp;",
-            '<' => out += "&lt;",
-            '>' => out += "&gt;",
-            '"' => out += "&quot;",
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
-        }
-        out
-    })
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ mod friendly;
 
 use std::fmt::Write as _;
 
-use netblt_rfc1030::page::STYLE;
-use netblt_rfc1030::page::frame::{Axis, Frame, LEFT_OF_LANES, mbps};
+use netblt_pages::frame::{Axis, Frame, LEFT_OF_LANES, mbps};
+use netblt_pages::html;
 
 use crate::friendly::{Friendliness, Neighbours};
 use crate::report::{Compared, SEEDS, TOLERANCE, Table, others};
@@ -70,10 +70,7 @@ fn in_short(tables: &[Table]) -> String {
 /// The tables and their plots as one self-contained page: no script, no font, no external image.
 pub fn html(tables: &[Table], beside: &[Friendliness], neighbours: &[Neighbours]) -> String {
     let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n\
-         <title>ORNL's review, run again</title>\n<style>\n{STYLE}</style>\n\
-         <h1>ORNL's review of bulk protocols, run again</h1>\n\
+        "<h1>ORNL's review of bulk protocols, run again</h1>\n\
          <p>In 2003 Oak Ridge National Laboratory compared the bulk protocols of the day, which \
          call NETBLT their ancestor: SABUL, Tsunami, FOBS and QUANTA's RBUDP, with TCP and plain \
          UDP beside them. Below is every row that it measured on its own test network, a host that \
@@ -96,7 +93,7 @@ pub fn html(tables: &[Table], beside: &[Friendliness], neighbours: &[Neighbours]
     }
     out += &friendly::html(beside, neighbours);
     out += &elsewhere();
-    out + "</html>\n"
+    html::page("ORNL's review, run again", &out)
 }
 
 /// The legend.
@@ -140,15 +137,13 @@ fn plot(table: &Table) -> String {
 }
 
 fn html_table(table: &Table) -> String {
-    let mut out = String::from(
-        "<div class=\"scroll\"><table><thead><tr><th rowspan=2>program<th colspan=3>rate, Mbit/s",
-    );
+    let mut head = String::from("<tr><th rowspan=2>program<th colspan=3>rate, Mbit/s");
     for count in COUNTS {
-        let _ = write!(out, "<th colspan=2>{count}");
+        let _ = write!(head, "<th colspan=2>{count}");
     }
-    out += "<tr><th>ORNL<th>model<th>error";
-    out += &"<th>ORNL<th>model".repeat(COUNTS.len());
-    out += "<tbody>\n";
+    head += "<tr><th>ORNL<th>model<th>error";
+    head += &"<th>ORNL<th>model".repeat(COUNTS.len());
+    let mut rows = String::from("\n");
     let mut before = true;
     for compared in &table.rows {
         let gap = before && compared.row.is_none();
@@ -158,7 +153,7 @@ fn html_table(table: &Table) -> String {
         let error =
             compared.error().map_or(String::new(), |e| format!("{:+.1} %", e as f64 / 10.0));
         let _ = write!(
-            out,
+            rows,
             "<tr{}><td>{}<td>{theirs}<td class=\"model\">{:.1}<td>{error}",
             if gap { " class=\"gap\"" } else { "" },
             compared.trial.entry.name(),
@@ -168,11 +163,11 @@ fn html_table(table: &Table) -> String {
         let ours = [sample.lost, sample.resent, sample.sent, sample.received, sample.duplicates];
         for (theirs, ours) in published(row).into_iter().zip(ours) {
             let theirs = theirs.map_or(String::new(), |count| count.to_string());
-            let _ = write!(out, "<td>{theirs}<td class=\"model\">{ours}");
+            let _ = write!(rows, "<td>{theirs}<td class=\"model\">{ours}");
         }
-        out += "\n";
+        rows += "\n";
     }
-    out + "</table></div>\n"
+    html::table(&head, &rows)
 }
 
 fn published(row: Option<&Row>) -> [Option<u64>; 5] {
@@ -184,17 +179,17 @@ fn published(row: Option<&Row>) -> [Option<u64>; 5] {
 fn elsewhere() -> String {
     let mut out = String::from(
         "<h2>Over the Internet</h2>\n<p>From Oak Ridge to Berkeley and to CERN, as published: what \
-         else was on those paths is not known, and nothing is run beside.</p>\n\
-         <div class=\"scroll\"><table><thead><tr><th>path<th>case<th>program<th>rate, Mbit/s",
+         else was on those paths is not known, and nothing is run beside.</p>\n",
     );
+    let mut head = String::from("<tr><th>path<th>case<th>program<th>rate, Mbit/s");
     for count in COUNTS {
-        let _ = write!(out, "<th>{count}");
+        let _ = write!(head, "<th>{count}");
     }
-    out += "<tbody>\n";
+    let mut rows = String::from("\n");
     for row in others() {
         let kind = if row.file { "file" } else { "memory" };
         let _ = write!(
-            out,
+            rows,
             "<tr><td>{}, {kind}<td>{}<td>{}<td>{:.2}",
             row.path,
             row.case,
@@ -202,14 +197,14 @@ fn elsewhere() -> String {
             mbps(row.bits_per_second)
         );
         for count in published(Some(&row)) {
-            let _ = write!(out, "<td>{}", count.map_or(String::new(), |count| count.to_string()));
+            let _ = write!(rows, "<td>{}", count.map_or(String::new(), |count| count.to_string()));
         }
-        out += "\n";
+        rows += "\n";
     }
+    out += &html::table(&head, &rows);
     let _ = write!(
         out,
-        "</table></div>\n\
-         <p class=\"soft\">Held by a test: every rate within {} % of its row.</p>\n",
+        "<p class=\"soft\">Held by a test: every rate within {} % of its row.</p>\n",
         TOLERANCE / 10
     );
     out

@@ -1,20 +1,17 @@
 //! The report as text and as one self-contained HTML page. Floats are used for display only.
 
-pub mod frame;
 mod losses;
 mod speeds;
 mod timeline;
 
 use std::fmt::Write as _;
 
-use frame::mbps;
+use netblt_pages::frame::mbps;
+use netblt_pages::html;
 
 use crate::losses::Point;
 use crate::report::{Compared, Table};
 use crate::rows::{Network, Row};
-
-/// The style sheet of such pages.
-pub const STYLE: &str = include_str!("page/style.css");
 
 /// The tables as text, one row a line, and the Ethernet's loss by the interval.
 pub fn text(tables: &[Table], points: &[Point]) -> String {
@@ -81,7 +78,7 @@ fn worst(table: &Table) -> i64 {
 /// The tables and their plots as one page, with the Ethernet's loss by the interval, and with
 /// `more` at its end: no script, no font, no picture from elsewhere.
 pub fn html(tables: &[Table], points: &[Point], more: &str) -> String {
-    let mut out = head_of_page();
+    let mut out = INTRODUCTION.to_owned();
     out += &overview(tables);
     for table in tables {
         out += &network(table);
@@ -90,42 +87,33 @@ pub fn html(tables: &[Table], points: &[Point], more: &str) -> String {
         }
     }
     out += &timelines();
-    out + more + "</html>\n"
+    html::page("RFC 1030, run again", &(out + more))
 }
 
-fn head_of_page() -> String {
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n\
-         <title>RFC 1030, run again</title>\n<style>\n{}</style>\n{}",
-        STYLE,
-        concat!(
-            "<h1>RFC 1030, run again</h1>\n<p>In November 1987 Mark Lambert reported how NETBLT ",
-            "did on a token ring, on a noisy Ethernet and over a satellite. Below is every row of ",
-            "his tables beside the same transfer by this implementation, between models of his ",
-            "machines on models of his networks, in virtual time. Speeds are steady-state ",
-            "throughputs; the model's are means over the same 20 seeds for every row. No constant ",
-            "belongs to a row: where a row's loss is noise, its own count sets the noise, and on ",
-            "the Ethernet with two buffers one noise serves all rows.</p>\n",
-            "<p class=\"soft\"><code>netblt report rfc1030 --html FILE</code> makes this page. ",
-            "What the models are and where each figure in them is from: ",
-            "<code>docs/decisions/rfc1030-models.md</code>.</p>\n",
-        )
-    )
-}
+/// What the page is about.
+const INTRODUCTION: &str = concat!(
+    "<h1>RFC 1030, run again</h1>\n<p>In November 1987 Mark Lambert reported how NETBLT ",
+    "did on a token ring, on a noisy Ethernet and over a satellite. Below is every row of ",
+    "his tables beside the same transfer by this implementation, between models of his ",
+    "machines on models of his networks, in virtual time. Speeds are steady-state ",
+    "throughputs; the model's are means over the same 20 seeds for every row. No constant ",
+    "belongs to a row: where a row's loss is noise, its own count sets the noise, and on ",
+    "the Ethernet with two buffers one noise serves all rows.</p>\n",
+    "<p class=\"soft\"><code>netblt report rfc1030 --html FILE</code> makes this page. ",
+    "What the models are and where each figure in them is from: ",
+    "<code>docs/decisions/rfc1030-models.md</code>.</p>\n",
+);
 
 /// How far off each network is, and each row.
 fn overview(tables: &[Table]) -> String {
-    let mut out = String::from(
-        "<h2>In short</h2>\n<div class=\"scroll\"><table><thead><tr><th rowspan=2>network\
-         <th rowspan=2>rows<th colspan=2>error of the speed<th colspan=2>packets sent again, all \
-         rows<tr><th>mean<th>largest<th>RFC 1030<th>model<tbody>\n",
-    );
+    let head = "<tr><th rowspan=2>network<th rowspan=2>rows<th colspan=2>error of the speed\
+         <th colspan=2>packets sent again, all rows<tr><th>mean<th>largest<th>RFC 1030<th>model";
+    let mut rows = String::from("\n");
     for table in tables {
         let theirs: u64 = table.rows.iter().map(|c| u64::from(c.row.resent)).sum();
         let model: f64 = table.rows.iter().map(|c| mean(c, c.sum.resent)).sum();
         let _ = writeln!(
-            out,
+            rows,
             "<tr><td>{}<td>{}<td>{:.2} %<td>{:.2} %<td>{theirs}<td class=\"model\">{model:.0}",
             table.network.name(),
             table.rows.len(),
@@ -133,8 +121,8 @@ fn overview(tables: &[Table]) -> String {
             worst(table) as f64 / 100.0
         );
     }
-    let _ =
-        write!(out, "</table></div>\n<figure><div class=\"wide\">{}</div>", speeds::errors(tables));
+    let mut out = format!("<h2>In short</h2>\n{}", html::table(head, &rows));
+    let _ = write!(out, "<figure><div class=\"wide\">{}</div>", speeds::errors(tables));
     out + "<figcaption>A dot is a row: left of zero the model is slower than the machines of 1987 \
          were.</figcaption></figure>\n"
 }
@@ -163,27 +151,28 @@ fn network(table: &Table) -> String {
 }
 
 fn html_table(table: &Table) -> String {
-    let mut out = String::from(
-        "<div class=\"scroll\"><table><thead><tr><th rowspan=2>packets /<br>ms<th rowspan=2>\
+    let mut head = String::from(
+        "<tr><th rowspan=2>packets /<br>ms<th rowspan=2>\
          packet,<br>bytes<th rowspan=2>buffer,<br>bytes<th rowspan=2>transfer,<br>kB\
          <th rowspan=2>buffers<br>out<th colspan=2>packets lost<th colspan=2>packets sent again\
          <th colspan=2>data timeouts<th colspan=3>speed, Mbit/s\n<tr>",
     );
-    out += &"<th>RFC 1030<th>model".repeat(4);
-    out += "<th>error<tbody>";
+    head += &"<th>RFC 1030<th>model".repeat(4);
+    head += "<th>error";
+    let mut rows = String::new();
     let mut before: Option<Row> = None;
     for compared in &table.rows {
         let row = compared.row;
         let group = |row: &Row| (row.packet_bytes, row.outstanding, row.interval_ms);
         let gap = before.is_some_and(|before| group(&before) != group(&row));
-        out += if gap { "\n<tr class=\"gap\">" } else { "\n<tr>" };
+        rows += if gap { "\n<tr class=\"gap\">" } else { "\n<tr>" };
         before = Some(row);
         for (at, cell) in cells(compared).join(" ").split_whitespace().enumerate() {
             let model = matches!(at, 6 | 8 | 10 | 12);
-            let _ = write!(out, "<td{}>{cell}", if model { " class=\"model\"" } else { "" });
+            let _ = write!(rows, "<td{}>{cell}", if model { " class=\"model\"" } else { "" });
         }
     }
-    out + "\n</table></div>\n"
+    html::table(&head, &(rows + "\n"))
 }
 
 /// The rows whose beginnings are drawn, and what there is to see.

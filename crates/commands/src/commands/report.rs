@@ -5,8 +5,6 @@
 mod compare;
 mod ornl;
 mod path;
-pub(super) mod plot;
-mod rates;
 mod rfc1030;
 pub(super) mod transfer;
 
@@ -14,12 +12,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use netblt_pages::plot::Picture;
 use serde_json::Value;
 
 use crate::exit::{Code, Failure};
 use crate::reporter;
 use crate::stdout;
-use plot::Picture;
 
 /// Draw the output of a run, or repeat the tests of RFC 1030, ORNL or several tools
 #[derive(clap::Args, Debug)]
@@ -137,24 +135,12 @@ impl PictureArgs {
 
     /// Writes it; a page has the words below the plot.
     fn write(&self, picture: &Picture, words: &str) -> Result<(), Failure> {
-        let text = if self.is_page() { page(picture, words) } else { picture.svg() };
+        let text = if self.is_page() { picture.page(words) } else { picture.svg() };
         if self.out == Path::new("-") {
             return stdout::print(&text);
         }
         fs::write(&self.out, text).map_err(|error| failed(&self.out, "write", &error))
     }
-}
-
-/// A page with a plot, and words below it.
-pub(super) fn page(picture: &Picture, words: &str) -> String {
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{}</title>\n\
-         <style>body {{ max-width: 72em; margin: 1em auto; font-family: sans-serif }}\
-         </style>\n{}<pre>{}</pre>\n</html>\n",
-        plot::escape(&picture.title),
-        picture.svg(),
-        words.lines().map(plot::escape).collect::<Vec<_>>().join("\n")
-    )
 }
 
 pub(super) fn failed(path: &Path, what: &str, error: &io::Error) -> Failure {

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use netblt_rfc1030::page::frame::mbps;
+use netblt_pages::frame::mbps;
+use netblt_pages::html;
 
 use crate::friendly::{Friendliness, LASTS, Neighbours, SETTLED, Shared, Shares, TCPS};
 
@@ -49,42 +50,44 @@ pub(super) fn html(beside: &[Friendliness], neighbours: &[Neighbours]) -> String
          their own, over one router with the review's link and round trip and a queue of one \
          product of both, which is an assumption; {} s, of which the first {} do not count; \
          nothing is lost at random. <i>TCP left</i> is what the TCP beside it has, of what it \
-         has beside another like itself. QUANTA has a given rate, here as in its row.</p>\n\
-         <div class=\"scroll\"><table><thead><tr><th rowspan=2>program",
+         has beside another like itself. QUANTA has a given rate, here as in its row.</p>\n",
         LASTS.as_secs(),
         SETTLED.as_secs()
     );
+    let mut head = String::from("<tr><th rowspan=2>program");
     for name in TCP_NAMES {
-        let _ = write!(out, "<th colspan=3>beside {name}, Mbit/s");
+        let _ = write!(head, "<th colspan=3>beside {name}, Mbit/s");
     }
-    out += "<tr>";
-    out += &"<th>own<th>TCP<th>TCP left".repeat(TCPS.len());
-    out += "<tbody>\n";
+    head += "<tr>";
+    head += &"<th>own<th>TCP<th>TCP left".repeat(TCPS.len());
+    let mut rows = String::from("\n");
     for row in beside {
-        let _ = write!(out, "<tr><td>{}", row.entry.name());
+        let _ = write!(rows, "<tr><td>{}", row.entry.name());
         for (shares, left) in row.shares.iter().zip(row.left) {
             let (own, tcp) = (mbps(shares.own), mbps(shares.beside));
-            let _ = write!(out, "<td>{own:.1}<td>{tcp:.1}<td class=\"model\">{left} %");
+            let _ = write!(rows, "<td>{own:.1}<td>{tcp:.1}<td class=\"model\">{left} %");
         }
-        out += "\n";
+        rows += "\n";
     }
-    out += "</table></div>\n<h2>Neighbours on a narrow path</h2>\n\
+    out += &html::table(&head, &rows);
+    out += "<h2>Neighbours on a narrow path</h2>\n\
             <p>The same hosts, over a router of 50 Mbit/s and 40 ms, with three queues: Mbit/s of \
-            either, and the first one's part of both.</p>\n\
-            <div class=\"scroll\"><table><thead><tr><th>program, beside another";
+            either, and the first one's part of both.</p>\n";
+    let mut head = String::from("<tr><th>program, beside another");
     for queue in QUEUES {
-        let _ = write!(out, "<th colspan=2>queue of {queue}");
+        let _ = write!(head, "<th colspan=2>queue of {queue}");
     }
-    out += "<tbody>\n";
+    let mut rows = String::from("\n");
     for row in neighbours {
-        let _ = write!(out, "<tr><td>{}", pair(row));
+        let _ = write!(rows, "<tr><td>{}", pair(row));
         for shares in &row.shares {
             let (own, beside) = (mbps(shares.own), mbps(shares.beside));
-            let _ = write!(out, "<td>{own:.1} : {beside:.1}<td class=\"model\">{} %", part(shares));
+            let both = format!("{own:.1} : {beside:.1}");
+            let _ = write!(rows, "<td>{both}<td class=\"model\">{} %", part(shares));
         }
-        out += "\n";
+        rows += "\n";
     }
-    out + "</table></div>\n"
+    out + &html::table(&head, &rows)
 }
 
 fn title(shared: Shared) -> String {

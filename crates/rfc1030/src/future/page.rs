@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use netblt_pages::html;
+
 use super::{BEST_BITS_PER_SECOND, Experiment, Result, SEEDS, STATION_BYTES};
 
 const HEAD: [&str; 6] = ["Mbit/s", "of best", "Jain", "waiting", "#RXM", "broke after"];
@@ -42,25 +44,27 @@ pub fn html(results: &[Result]) -> String {
          which has {STATION_BYTES} bytes, do not take them, however long the interval. More \
          than the channel takes breaks it down in any case; the adaptive \
          senders, which are given no rate, stay below: on rfc998 with each of 1,000 seeds, sealed \
-         with 226 of 227.</p>\n\
-         <div class=\"scroll\"><table><thead><tr><th style=\"text-align:left\">experiment\
-         <th>Mbit/s<th>of best<th>Jain's<br>index<th>most bytes<br>waiting<th>sent<br>again\
-         <th>broke down after<tbody>",
+         with 226 of 227.</p>\n",
         super::BYTES / 1_000_000,
         BEST_BITS_PER_SECOND as f64 / 1e6
     );
+    let head = "<tr><th style=\"text-align:left\">experiment\
+         <th>Mbit/s<th>of best<th>Jain's<br>index<th>most bytes<br>waiting<th>sent<br>again\
+         <th>broke down after";
+    let mut rows = String::new();
     for result in results {
         let adaptive = matches!(result.experiment, Experiment::Adaptive(_));
         let class = if adaptive { " class=\"model\"" } else { "" };
         let name = result.experiment.name();
-        let _ = write!(out, "\n<tr{class}><td style=\"text-align:left\">{name}");
+        let _ = write!(rows, "\n<tr{class}><td style=\"text-align:left\">{name}");
         for cell in cells(result) {
-            let _ = write!(out, "<td>{cell}");
+            let _ = write!(rows, "<td>{cell}");
         }
     }
+    out += &html::table(head, &(rows + "\n"));
     let _ = write!(
         out,
-        "\n</table></div>\n<p class=\"soft\">Means over seeds {} to {}, with 0.5 % of the packets \
+        "<p class=\"soft\">Means over seeds {} to {}, with 0.5 % of the packets \
          lost; start included.</p>\n",
         SEEDS.start(),
         SEEDS.end()

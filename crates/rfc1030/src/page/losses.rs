@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::frame::{Axis, Frame, LEFT};
+use netblt_pages::frame::{Axis, Frame, LEFT};
+
 use crate::losses::{INTERVALS, Point, SEEDS};
 use crate::report::Table;
 use crate::rows::Network;

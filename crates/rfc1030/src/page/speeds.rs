@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::frame::{Axis, Frame, LEFT, mbps};
+use netblt_pages::frame::{Axis, Frame, LEFT, mbps};
+use netblt_pages::html::legend_entry;
+
 use crate::report::{Compared, Table};
 use crate::rows::{Network, Row};
 
@@ -23,20 +25,20 @@ struct Panel<'a> {
 /// The legend.
 pub(super) fn legend(networks: &[Network]) -> String {
     let many = if networks.contains(&Network::Wideband) { "22 or 30" } else { "two" };
-    let sign = |signs: &str, words: &str| {
-        format!("<span><svg viewBox=\"0 0 16 12\">{signs}</svg>{words}</span>\n")
-    };
     let mut out = String::from("<div class=\"legend\">\n");
     if networks.iter().any(|network| *network != Network::Wideband) {
-        out += &sign(&(ring(8.0, 6.0, 1) + &dot(8.0, 6.0, 1)), "one outstanding buffer");
+        out += &legend_entry(&(ring(8.0, 6.0, 1) + &dot(8.0, 6.0, 1)), "one outstanding buffer");
     }
-    out += &sign(&(ring(8.0, 6.0, 2) + &dot(8.0, 6.0, 2)), &format!("{many} outstanding buffers"));
+    out += &legend_entry(
+        &(ring(8.0, 6.0, 2) + &dot(8.0, 6.0, 2)),
+        &format!("{many} outstanding buffers"),
+    );
     let hollow = "<circle class=\"axis\" cx=\"8\" cy=\"6\" r=\"4.5\"/>";
-    out += &sign(hollow, "hollow: RFC 1030, a row each");
+    out += &legend_entry(hollow, "hollow: RFC 1030, a row each");
     let filled = "<circle cx=\"8\" cy=\"6\" r=\"2.6\" fill=\"currentColor\"/>";
-    out += &sign(filled, "filled: the model, the mean of 20 runs; the line joins them");
+    out += &legend_entry(filled, "filled: the model, the mean of 20 runs; the line joins them");
     let dashes = "<path class=\"limit\" d=\"M0 6H16\"/>";
-    out += &sign(dashes, "what the burst values allow");
+    out += &legend_entry(dashes, "what the burst values allow");
     out + "</div>\n"
 }
 

@@ -3,7 +3,9 @@
 
 use std::fmt::Write as _;
 
-use super::frame::{Axis, Frame, LEFT};
+use netblt_pages::frame::{Axis, Frame, LEFT};
+use netblt_pages::html::legend_entry;
+
 use crate::report::run;
 use crate::rows::Row;
 use crate::run::Departure;
@@ -73,14 +75,14 @@ fn mark(x: f64, y: f64, again: bool, lost: bool) -> String {
 
 /// The legend.
 pub(super) fn legend() -> String {
-    let sign = |sign: &str, words: &str| {
-        format!("<span><svg viewBox=\"0 0 16 12\">{sign}</svg>{words}</span>\n")
-    };
     let mut out = String::from("<div class=\"legend\">\n");
-    out += &sign(&mark(8.0, 6.0, false, false), "a packet of data leaves the sender");
-    out += &sign(&mark(8.0, 6.0, false, true), "...but does not arrive, and is sent again later");
-    out += &sign(&mark(8.0, 6.0, true, false), "sent again");
-    out += &sign(
+    out += &legend_entry(&mark(8.0, 6.0, false, false), "a packet of data leaves the sender");
+    out += &legend_entry(
+        &mark(8.0, 6.0, false, true),
+        "...but does not arrive, and is sent again later",
+    );
+    out += &legend_entry(&mark(8.0, 6.0, true, false), "sent again");
+    out += &legend_entry(
         "<path class=\"control\" d=\"M8 1v10\"/>",
         "a control packet (GO, OK, RESEND) leaves the receiver",
     );

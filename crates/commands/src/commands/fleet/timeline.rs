@@ -10,10 +10,9 @@ use netblt_fleet::pool::Ceiling;
 use netblt_fleet::record::Verdict;
 use netblt_fleet::run::publish;
 use netblt_fleet::timeline::{Fate, Span, timeline};
+use netblt_pages::plot::{Kind, Panel, Picture, Series, SpanBar};
 
 use super::failed;
-use crate::commands::report::page;
-use crate::commands::report::plot::{Kind, Panel, Picture, Series, SpanBar};
 use crate::exit::Failure;
 use crate::units;
 
@@ -29,7 +28,7 @@ pub(super) fn write(run: &Run, progress: &str, out: &Path) -> Result<(), Failure
     let spans = timeline(run).map_err(failed)?;
     let limit = Ceiling::read(run).map_err(failed)?.and_then(|rate| rate.wan_bits_per_second);
     let picture = picture(run, &spans, limit, progress);
-    let text = page(&picture, &words(&spans));
+    let text = picture.page(&words(&spans));
     // A reader finds all of the old page or of the new one.
     publish(out, text.as_bytes()).map_err(failed)
 }

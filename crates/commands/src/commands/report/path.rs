@@ -1,9 +1,8 @@
 //! `netblt report trace`: the traffic of an emulated path, from the samples of `netblt emulate`.
 
+use netblt_pages::plot::{Band, Kind, Panel, Picture, Series};
+use netblt_pages::rates;
 use serde_json::Value;
-
-use super::plot::{Band, Kind, Panel, Picture, Series};
-use super::rates;
 
 /// The counters of lost packets, by cause.
 const LOSSES: [&str; 5] = ["lost_random", "lost_queue", "lost_policer", "lost_mtu", "lost_outage"];

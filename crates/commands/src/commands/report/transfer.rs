@@ -62,7 +62,7 @@ pub(crate) fn page(trace: &Path, title: &str, out: &Path) -> Result<(), Failure>
     }
     let summary = Summary::new(&read.trace);
     let drawn = drawing::picture(&read.trace, title, vec![summary.headline()]);
-    let page = super::page(&drawn, &summary.to_string());
+    let page = drawn.page(&summary.to_string());
     fs::write(out, page).map_err(|error| Failure::new(Code::File, format!("cannot write: {error}")))
 }
 

@@ -1,7 +1,8 @@
 //! The plot of one transfer: rate, losses, round trip, buffers and waits over time.
 
-use super::super::plot::{Band, Kind, Panel, Picture, Series};
-use super::super::rates;
+use netblt_pages::plot::{Band, Kind, Panel, Picture, Series};
+use netblt_pages::rates;
+
 use super::trace::Trace;
 
 /// Number of bins of a run, of at least [`SHORTEST`] each.

@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 
 use axis::{Axis, thinned};
 
+use crate::html::escape;
+
 const WIDTH: f64 = 900.0;
 const LEFT: f64 = 64.0;
 /// Width reserved for the lines' names.
@@ -34,7 +36,7 @@ const FAR: f64 = 4.0;
 
 /// How a series is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// From point to point.
     Line,
     /// A value that holds until the next one, dashed: a bound, not a measurement.
@@ -47,34 +49,39 @@ pub(crate) enum Kind {
 
 /// One series.
 #[derive(Clone, Debug)]
-pub(crate) struct Series {
-    pub(super) name: String,
-    pub(super) kind: Kind,
+pub struct Series {
+    name: String,
+    /// How it is drawn.
+    pub kind: Kind,
     /// The colour. A limit has that of the series that it limits.
-    pub(super) colour: usize,
+    colour: usize,
     /// Seconds and value.
-    pub(super) points: Vec<(f64, f64)>,
+    pub points: Vec<(f64, f64)>,
     /// For a lane: spans with a text.
     bars: Vec<SpanBar>,
 }
 
 /// A span of a lane by itself.
 #[derive(Clone, Debug)]
-pub(crate) struct SpanBar {
-    pub(crate) from: f64,
-    pub(crate) to: f64,
-    pub(crate) colour: &'static str,
+pub struct SpanBar {
+    /// Where it begins, in seconds.
+    pub from: f64,
+    /// Where it ends.
+    pub to: f64,
+    /// Its colour in SVG.
+    pub colour: &'static str,
     /// The tooltip.
-    pub(crate) says: String,
+    pub says: String,
 }
 
 impl Series {
-    pub(crate) fn new(name: &str, kind: Kind, colour: usize, points: Vec<(f64, f64)>) -> Self {
+    /// A series of points.
+    pub fn new(name: &str, kind: Kind, colour: usize, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.to_owned(), kind, colour, points, bars: Vec::new() }
     }
 
     /// A lane with spans of different kinds.
-    pub(crate) fn of_bars(name: &str, bars: Vec<SpanBar>) -> Self {
+    pub fn of_bars(name: &str, bars: Vec<SpanBar>) -> Self {
         Self { bars, ..Self::new(name, Kind::Lane, 0, Vec::new()) }
     }
 
@@ -85,14 +92,15 @@ impl Series {
 
 /// Series with a common vertical axis.
 #[derive(Clone, Debug)]
-pub(crate) struct Panel {
-    pub(crate) label: String,
-    pub(crate) series: Vec<Series>,
+pub struct Panel {
+    label: String,
+    /// Those with points.
+    pub series: Vec<Series>,
 }
 
 impl Panel {
     /// Without the series that have no points.
-    pub(crate) fn new(label: &str, series: Vec<Series>) -> Self {
+    pub fn new(label: &str, series: Vec<Series>) -> Self {
         let is_there = |series: &Series| !series.points.is_empty() || !series.bars.is_empty();
         let series = series.into_iter().filter(is_there).collect();
         Self { label: label.to_owned(), series }
@@ -121,27 +129,33 @@ impl Panel {
 
 /// A time of malfunction, across all panels.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Band {
-    pub(super) from: f64,
-    pub(super) to: f64,
-    pub(super) name: &'static str,
+pub struct Band {
+    /// Where it begins, in seconds.
+    pub from: f64,
+    /// Where it ends.
+    pub to: f64,
+    /// What it was.
+    pub name: &'static str,
 }
 
 /// A plot.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Picture {
-    pub(crate) title: String,
+pub struct Picture {
+    /// The title, in the picture and of the page.
+    pub title: String,
     /// Lines below the title.
-    pub(crate) notes: Vec<String>,
-    pub(crate) panels: Vec<Panel>,
-    pub(crate) bands: Vec<Band>,
+    pub notes: Vec<String>,
+    /// From top to bottom.
+    pub panels: Vec<Panel>,
+    /// Across all panels.
+    pub bands: Vec<Band>,
     /// The end of the time axis, in seconds.
-    pub(crate) end: f64,
+    pub end: f64,
 }
 
 impl Picture {
     /// As an SVG file.
-    pub(crate) fn svg(&self) -> String {
+    pub fn svg(&self) -> String {
         let titles = wrapped(&self.title, TITLE_LETTERS);
         let notes: Vec<String> =
             self.notes.iter().flat_map(|note| wrapped(note, NOTE_LETTERS)).collect();
@@ -182,6 +196,18 @@ impl Picture {
         text(&mut svg, [centre, y + 4.0], "middle", GREY, &format!("time, {}", time.unit));
         svg.push_str("</svg>\n");
         svg
+    }
+
+    /// As a page, with this text below the plot.
+    pub fn page(&self, text: &str) -> String {
+        format!(
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{}</title>\n\
+             <style>body {{ max-width: 72em; margin: 1em auto; font-family: sans-serif }}\
+             </style>\n{}<pre>{}</pre>\n</html>\n",
+            escape(&self.title),
+            self.svg(),
+            text.lines().map(escape).collect::<Vec<_>>().join("\n")
+        )
     }
 }
 
@@ -421,12 +447,6 @@ fn wrapped(text: &str, letters: usize) -> Vec<String> {
         lines.push(line);
     }
     lines
-}
-
-/// Text with XML escapes.
-pub(crate) fn escape(text: &str) -> String {
-    let clean = text.chars().filter(|c| !c.is_control()).collect::<String>();
-    clean.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

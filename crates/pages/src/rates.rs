@@ -3,7 +3,7 @@
 
 /// The rate of a total: its mean in bins of equal length, of at least `width`. Each point is at the
 /// end of its bin. Totals are interpolated linearly.
-pub(super) fn of(totals: &[(f64, f64)], width: f64) -> Vec<(f64, f64)> {
+pub fn of(totals: &[(f64, f64)], width: f64) -> Vec<(f64, f64)> {
     let Some((end, _)) = totals.last().copied().filter(|(end, _)| *end > 0.0) else {
         return Vec::new();
     };
@@ -28,7 +28,7 @@ pub(super) fn of(totals: &[(f64, f64)], width: f64) -> Vec<(f64, f64)> {
 }
 
 /// Median of the intervals between totals.
-pub(super) fn usual_step(totals: &[(f64, f64)]) -> f64 {
+pub fn usual_step(totals: &[(f64, f64)]) -> f64 {
     let mut steps: Vec<f64> = totals.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
     steps.sort_by(f64::total_cmp);
     steps.get(steps.len() / 2).copied().unwrap_or_default()
