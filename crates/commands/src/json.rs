@@ -3,34 +3,17 @@
 //! Scripts can rely on it: fields are added, never renamed, removed or given another meaning. Rates
 //! are in Mbit/s (10^6), times in seconds unless the name says `ms`.
 
-use std::io;
 use std::time::Duration;
 
 use netblt::{Progress, Summary};
-use netblt_proto::api::printable;
 use netblt_proto::stats::Stats;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::exit::Code;
-use crate::stdout;
+pub(crate) use netblt_cli_common::json::{ErrorData, Stream, emit, event, hex, rounded};
 
 /// The version of the summary's meaning.
 const VERSION: u32 = 1;
-
-/// The stream of the lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stream {
-    Stdout,
-    /// Standard output carries data.
-    Stderr,
-}
-
-#[derive(Serialize)]
-struct EventLine<T> {
-    event: &'static str,
-    data: T,
-}
 
 /// A name with its control characters, since no terminal sees it. If it is not valid UTF-8, `name`
 /// has U+FFFD in place of invalid bytes, and `name_hex` has all of its bytes.
@@ -105,12 +88,6 @@ pub(crate) struct WarningData<'a> {
 #[derive(Serialize)]
 pub(crate) struct RefusedData<'a> {
     pub(crate) why: &'a str,
-}
-
-#[derive(Serialize)]
-pub(crate) struct ErrorData<'a> {
-    pub(crate) code: u8,
-    pub(crate) message: &'a str,
 }
 
 /// An entry of a sender's list (`receive --list`).
@@ -310,64 +287,10 @@ fn packets(stream: &Stats) -> u64 {
     stream.data_packets_sent + stream.data_packets_received
 }
 
-/// One line, its end included.
-pub(crate) fn line<T: Serialize>(event: &'static str, data: T) -> String {
-    // All keys are text, so this cannot fail.
-    escaped(serde_json::to_string(&EventLine { event, data }).unwrap_or_default()) + "\n"
-}
-
-/// Writes one line. A failed write ends no transfer: `stdout` notes it, and the exit code shows it.
-pub(crate) fn emit<T: Serialize>(stream: Stream, event: &'static str, data: T) -> io::Result<()> {
-    let text = line(event, data);
-    match stream {
-        Stream::Stdout => stdout::write(text.as_bytes()),
-        Stream::Stderr => stdout::write_beside(text.as_bytes()),
-    }
-}
-
-/// The same JSON without the control characters that it permits in strings, DEL and C1: a terminal
-/// would obey them.
-fn escaped(text: String) -> String {
-    let wild = |c: char| c.is_control();
-    if !text.contains(wild) {
-        return text;
-    }
-    let mut tame = String::with_capacity(text.len() + 5);
-    for c in text.chars() {
-        match wild(c) {
-            true => tame.push_str(&format!("\\u{:04x}", u32::from(c))),
-            false => tame.push(c),
-        }
-    }
-    tame
-}
-
-/// A mistake on the command line, as JSON.
-pub(crate) fn mistake(message: &str, data_on_stdout: bool) {
-    let stream = if data_on_stdout { Stream::Stderr } else { Stream::Stdout };
-    let code = Code::Usage.number();
-    let _ = emit(stream, "error", ErrorData { code, message: &printable(message) });
-}
-
-/// Lower-case hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn milliseconds(time: Duration) -> f64 {
     rounded(time.as_secs_f64() * 1e3)
 }
 
 fn mbps(bits_per_second: f64) -> f64 {
     rounded(bits_per_second / 1e6)
-}
-
-/// Six decimals: of a small share three say nothing.
-pub(crate) fn fine(value: f64) -> f64 {
-    if value.is_finite() { (value * 1e6).round() / 1e6 } else { 0.0 }
-}
-
-/// Three decimals; JSON knows no infinity.
-pub(crate) fn rounded(value: f64) -> f64 {
-    if value.is_finite() { (value * 1e3).round() / 1e3 } else { 0.0 }
 }

@@ -20,38 +20,14 @@ use crate::control::Server;
 use crate::exit::{Code, Failure, plain};
 use crate::hints;
 use crate::json::{self, Name, Stream};
-use crate::stdout::{self, say};
+use crate::outcome;
+use crate::stdout;
 use crate::units;
 
 /// JSON progress is for logs: once a second is enough.
 const JSON_EVERY: Duration = Duration::from_secs(1);
 /// Bytes in a file below which its name counts for much on the wire.
 const SMALL_FILE: u64 = 4096;
-
-/// Ends a command that is no transfer: prints its error, if it failed.
-pub(crate) fn end(result: Result<(), Failure>, json: bool) -> Code {
-    match result {
-        Ok(()) => Code::Success,
-        Err(failure) => {
-            complain(&failure, json);
-            failure.code
-        }
-    }
-}
-
-/// Prints why a command, or a part of it, failed: on standard error where standard output cannot be
-/// written.
-pub(crate) fn complain(failure: &Failure, json: bool) {
-    complain_on(Stream::Stdout, failure, json);
-}
-
-fn complain_on(stream: Stream, failure: &Failure, json: bool) {
-    let Failure { code, message, silent, .. } = failure;
-    let data = || json::ErrorData { code: code.number(), message };
-    if !silent && (!json || json::emit(stream, "error", data()).is_err()) {
-        say(&format!("netblt: {message}"));
-    }
-}
 
 /// Reports one transfer from its beginning to its end.
 pub(crate) struct Reporter {
@@ -269,7 +245,7 @@ impl Reporter {
     pub(crate) fn offered(&self, name: &[u8], directory: bool, bytes: u64) -> Result<(), Failure> {
         if self.show.json {
             let name = Name::new(name);
-            return stdout::event("offered", json::OfferedData { name, directory, bytes });
+            return json::event("offered", json::OfferedData { name, directory, bytes });
         }
         list_one(name, directory, bytes)
     }
@@ -317,7 +293,7 @@ impl Reporter {
                 // With the data on standard output, events beside them show every failure.
                 let silent = failure.silent && !(self.show.json && self.data_on_stdout);
                 let failure = Failure { silent, ..failure };
-                complain_on(self.stream(), &failure, self.show.json);
+                outcome::complain_on(self.stream(), &failure, self.show.json);
                 failure.code
             }
         }

@@ -202,9 +202,9 @@ fn elsewhere() -> String {
         rows += "\n";
     }
     out += &html::table(&head, &rows);
-    let _ = write!(
+    let _ = writeln!(
         out,
-        "<p class=\"soft\">Held by a test: every rate within {} % of its row.</p>\n",
+        "<p class=\"soft\">Held by a test: every rate within {} % of its row.</p>",
         TOLERANCE / 10
     );
     out

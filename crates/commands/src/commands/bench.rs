@@ -25,7 +25,7 @@ use netblt_proto::wire::packet::Burst;
 use crate::args::{self, WireName};
 use crate::commands::send::{self, PolicyName, ProtocolName};
 use crate::exit::{self, Code, Failure};
-use crate::reporter;
+use crate::outcome;
 use crate::stdout::say;
 use crate::{hardening, signals, units};
 
@@ -187,7 +187,7 @@ pub(crate) fn run(args: &Args) -> Code {
     {
         let _ = document::print(&serde_json::json!({ "error": failure.message }));
     }
-    reporter::end(result, false)
+    outcome::end(result, false)
 }
 
 fn start(args: &Args) -> Result<(), Failure> {

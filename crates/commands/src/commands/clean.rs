@@ -8,7 +8,7 @@ use netblt_proto::api::{printable, printable_bytes};
 
 use crate::exit::{Code, Failure};
 use crate::json::{self, CleanData, LeftoverData, Name};
-use crate::reporter;
+use crate::outcome;
 use crate::stdout;
 use crate::units;
 
@@ -32,7 +32,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Code {
     let directory = args.directory.as_deref().unwrap_or(Path::new("."));
-    reporter::end(clean(args, directory), args.json)
+    outcome::end(clean(args, directory), args.json)
 }
 
 fn clean(args: &Args, directory: &Path) -> Result<(), Failure> {
@@ -93,7 +93,7 @@ fn say(
     data: impl serde::Serialize,
 ) -> Result<(), Failure> {
     match args.json {
-        true => stdout::event(event, data),
+        true => json::event(event, data),
         false => stdout::line(printable(words)),
     }
 }

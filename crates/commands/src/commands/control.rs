@@ -5,7 +5,8 @@ use std::io::{self, ErrorKind};
 use crate::commands::send::{AGGRESSIVE, PolicyName};
 use crate::control::{RateChange, Reply, Request, State, socket_dir};
 use crate::exit::{Code, Failure};
-use crate::reporter;
+use crate::json;
+use crate::outcome;
 use crate::stdout::{self, say};
 use crate::units;
 use netblt_proto::api::printable;
@@ -54,7 +55,7 @@ fn rate(value: &str) -> Result<RateChange, String> {
 }
 
 pub(crate) fn run(args: &Args) -> Code {
-    reporter::end(control(args), args.json)
+    outcome::end(control(args), args.json)
 }
 
 fn control(args: &Args) -> Result<(), Failure> {
@@ -106,7 +107,7 @@ fn is_gone(error: &io::Error) -> bool {
 
 fn print_state(args: &Args, state: &State) -> Result<(), Failure> {
     match args.json {
-        true => stdout::event("transfer", state),
+        true => json::event("transfer", state),
         false => stdout::line(printable(&line(state))),
     }
 }

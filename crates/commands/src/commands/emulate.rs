@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use netblt_path::scenario;
 
 use crate::exit::{Code, Failure};
-use crate::reporter;
+use crate::outcome;
 use crate::stdout;
 
 /// Be a bad network, for any program: rate, delay, loss and more, repeatable by seed
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Command::List => list().map(|()| Code::Success.into()),
     };
     result.unwrap_or_else(|failure| {
-        reporter::complain(&failure, false);
+        outcome::complain(&failure, false);
         failure.code.into()
     })
 }

@@ -16,7 +16,7 @@ use netblt_fleet::{Error, Run};
 use netblt_proto::api::printable;
 
 use crate::exit::{self, Code, Failure};
-use crate::reporter;
+use crate::outcome;
 use crate::server_client::address::ServerPath;
 use crate::server_client::client::Credentials;
 use crate::{hardening, signals};
@@ -91,7 +91,7 @@ impl Place {
         match done {
             Ok(code) => code,
             Err(failure) => {
-                reporter::complain(&failure, self.json);
+                outcome::complain(&failure, self.json);
                 failure.code
             }
         }

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use netblt::Options;
+use netblt_cli_common::transfer_report;
 use tempfile::NamedTempFile;
 
-use super::report::transfer;
 use crate::exit::{Code, Failure};
 use crate::reporter::Reporter;
 
@@ -53,7 +53,7 @@ impl HtmlReport {
 
     /// Draws it. A failure is an error, and the transfer stays as it is.
     pub(super) fn write(self, report: &mut Reporter) {
-        if let Err(failure) = transfer::page(&self.trace, &self.title, &self.out) {
+        if let Err(failure) = transfer_report::write_page(&self.trace, &self.title, &self.out) {
             report.clear();
             report.not_written(&format!("--report {}: {}", self.out.display(), failure.message));
         }

@@ -8,7 +8,8 @@ use netblt_proto::api::printable;
 use serde_json::json;
 
 use crate::exit::{Code, Failure};
-use crate::reporter;
+use crate::json;
+use crate::outcome;
 use crate::stdout::{self, say};
 
 /// Make a key for a user or a server
@@ -32,7 +33,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Code {
-    reporter::end(make(args), args.json)
+    outcome::end(make(args), args.json)
 }
 
 fn make(args: &Args) -> Result<(), Failure> {
@@ -61,7 +62,7 @@ fn make(args: &Args) -> Result<(), Failure> {
                 "comment": public.comment,
                 "fingerprint": fingerprint,
             });
-            stdout::event("key", data)
+            json::event("key", data)
         }
         false => {
             let place = printable(&path.display().to_string());

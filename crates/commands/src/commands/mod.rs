@@ -9,7 +9,6 @@ mod emulate;
 mod fleet;
 mod html_report;
 mod keygen;
-mod man;
 mod plan;
 mod receive;
 mod report;
@@ -19,6 +18,10 @@ mod server_files;
 mod simulate;
 
 use std::process::ExitCode;
+
+use netblt_cli_common::man;
+
+use crate::program::program;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -68,8 +71,8 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Report(args) => report::run(&args).into(),
         Command::Plan(args) => plan::run(&args).into(),
         Command::Simulate(args) => simulate::run(&args).into(),
-        Command::Completions(args) => man::completions(&args).into(),
-        Command::Man(args) => man::man(&args).into(),
+        Command::Completions(args) => man::completions(&args, &program()).into(),
+        Command::Man(args) => man::man(&args, &program()).into(),
         Command::FarEnd(args) => crate::copy::ssh::agent::run(&args).into(),
     }
 }

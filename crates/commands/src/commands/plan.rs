@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::args::WireName;
 use crate::exit::{Code, Failure};
 use crate::json;
-use crate::reporter;
+use crate::outcome;
 use crate::stdout;
 use crate::units;
 
@@ -108,10 +108,10 @@ pub(crate) fn run(args: &Args) -> Code {
         Err(error) => Err(Failure::usage(error.to_string())),
     });
     let printed = answer.and_then(|(question, forecast)| match args.json {
-        true => stdout::event("plan", PlanData::new(args, &question, &forecast)),
+        true => json::event("plan", PlanData::new(args, &question, &forecast)),
         false => stdout::line(table(args, &question, &forecast).join("\n")),
     });
-    reporter::end(printed, args.json)
+    outcome::end(printed, args.json)
 }
 
 fn question(args: &Args) -> Result<Question, Failure> {

@@ -16,7 +16,7 @@ use netblt_pages::plot::Picture;
 use serde_json::Value;
 
 use crate::exit::{Code, Failure};
-use crate::reporter;
+use crate::outcome;
 use crate::stdout;
 
 /// Draw the output of a run, or repeat the tests of RFC 1030, ORNL or several tools
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> Code {
         Command::Trace(args) => trace(args),
         Command::Transfer(args) => transfer::run(args),
     };
-    reporter::end(done, false)
+    outcome::end(done, false)
 }
 
 fn trace(args: &TraceArgs) -> Result<(), Failure> {

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use crate::exit::{self, Code, Failure, plain};
 use crate::json::{self, Name, Stream};
+use crate::outcome;
 use crate::reporter;
 use crate::server_client::client;
 use crate::stdout::{self, say};
@@ -134,7 +135,7 @@ fn help() -> String {
 
 pub(crate) fn run(args: &Args) -> Code {
     let cancel = Cancel::default();
-    reporter::end(start(args, &cancel), args.json)
+    outcome::end(start(args, &cancel), args.json)
 }
 
 fn start(args: &Args, cancel: &Cancel) -> Result<(), Failure> {

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::exit::{self, Code, Failure};
 use crate::json;
-use crate::reporter;
+use crate::outcome;
 use crate::server_client::address::ServerPath;
 use crate::server_client::client::WarningsOnly;
 use crate::server_client::command::CommonArgs;
@@ -170,7 +170,7 @@ pub(crate) fn rename(args: &MoveArgs) -> Code {
     let (common, target) = (&args.common, &args.target);
     let target = match ServerPath::parse(target) {
         Ok(target) => target,
-        Err(failure) => return reporter::end(Err(failure), common.json),
+        Err(failure) => return outcome::end(Err(failure), common.json),
     };
     let mut landing = ServerTarget::new(&target, args.urls.len() > 1);
     common.each(&args.urls, true, |server, served| {
@@ -190,7 +190,7 @@ fn show(json_wanted: bool, entry: &Entry, long: bool) -> Result<(), Failure> {
             "mode": format!("{:04o}", entry.mode),
         });
         json::put_path(&mut data, "name", &entry.name);
-        return stdout::event("entry", data);
+        return json::event("entry", data);
     }
     let (name, slash) =
         (printable_bytes(&entry.name), if entry.sort == EntryType::Directory { "/" } else { "" });

@@ -7,7 +7,7 @@ use netblt_path::scenario::{self, Scenario};
 use netblt_sim::swarm;
 
 use crate::exit::{Code, Failure};
-use crate::reporter;
+use crate::outcome;
 use crate::stdout;
 use crate::units;
 
@@ -27,7 +27,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Code {
-    reporter::end(replay(args), false)
+    outcome::end(replay(args), false)
 }
 
 /// Prints what happened; an `Err` may mean that the world broke a promise.

@@ -9,9 +9,10 @@ use serde_json::json;
 
 use crate::exit::{Code, Failure};
 use crate::host::Host;
+use crate::outcome;
 use crate::server_client::address::ServerPath;
 use crate::server_client::client::{ServerArgs, ServerConnection, server};
-use crate::{hardening, json, reporter, signals, stdout};
+use crate::{hardening, json, signals, stdout};
 
 /// The common options of such commands.
 #[derive(clap::Args, Debug)]
@@ -56,7 +57,7 @@ impl CommonArgs {
             Ok(()) => {
                 self.each_of(urls.iter().map(|url| ServerPath::parse(url)), often, &cancel, act)
             }
-            Err(failure) => reporter::end(Err(failure), self.json),
+            Err(failure) => outcome::end(Err(failure), self.json),
         }
     }
 
@@ -89,7 +90,7 @@ impl CommonArgs {
                 Err(Failure { message, ..failure })
             });
             let Err(failure) = done else { continue };
-            reporter::complain(&failure, self.json);
+            outcome::complain(&failure, self.json);
             code = if code == Code::Success { failure.code } else { code };
             // Standard output that cannot be written is silent here.
             if failure.silent || matches!(failure.code, Code::Signal | Code::Connect | Code::Usage)
@@ -122,7 +123,7 @@ impl CommonArgs {
             let mut data = json!({ "count": count });
             json::put_path(&mut data, "path", path);
             to.iter().for_each(|to| json::put_path(&mut data, "to", to));
-            return stdout::event(what, data);
+            return json::event(what, data);
         }
         if !verbose {
             return Ok(());

@@ -62,10 +62,10 @@ pub fn html(results: &[Result]) -> String {
         }
     }
     out += &html::table(head, &(rows + "\n"));
-    let _ = write!(
+    let _ = writeln!(
         out,
         "<p class=\"soft\">Means over seeds {} to {}, with 0.5 % of the packets \
-         lost; start included.</p>\n",
+         lost; start included.</p>",
         SEEDS.start(),
         SEEDS.end()
     );

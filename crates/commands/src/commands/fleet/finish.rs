@@ -237,7 +237,7 @@ fn sweep(args: &CleanArgs) -> Result<Code, Failure> {
 }
 
 fn emit(event: &'static str, data: Value) -> Result<(), Failure> {
-    stdout::event(event, data)
+    json::event(event, data)
 }
 
 fn line(text: &str) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{absolute, failed, help, say, watched};
 use crate::exit::{Code, Failure};
 use crate::json::{self, Stream};
-use crate::reporter;
+use crate::outcome;
 use crate::server_client::address::ServerPath;
 use crate::server_client::client::Credentials;
 use crate::units;
@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args) -> Code {
     match cut(args) {
         Ok(code) => code,
         Err(failure) => {
-            reporter::complain(&failure, args.json);
+            outcome::complain(&failure, args.json);
             failure.code
         }
     }

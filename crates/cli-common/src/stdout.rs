@@ -8,9 +8,9 @@
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde::Serialize;
 use signal_hook::consts::SIGPIPE;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -18,30 +18,37 @@ use crate::exit::{Code, Failure, plain};
 
 /// Something was lost that was to be written, and not for want of a reader.
 static LOST: AtomicBool = AtomicBool::new(false);
+/// The name with which messages begin.
+static PROGRAM: OnceLock<&str> = OnceLock::new();
+
+/// From now on messages begin with this name.
+pub(crate) fn name_program(name: &'static str) {
+    let _ = PROGRAM.set(name);
+}
+
+/// The name of this program.
+pub fn program() -> &'static str {
+    PROGRAM.get().copied().unwrap_or("netblt")
+}
 
 /// Writes a line.
-pub(crate) fn line(text: impl Display) -> Result<(), Failure> {
+pub fn line(text: impl Display) -> Result<(), Failure> {
     print(&format!("{text}\n"))
 }
 
-/// Writes one event as JSON.
-pub(crate) fn event<T: Serialize>(event: &'static str, data: T) -> Result<(), Failure> {
-    print(&crate::json::line(event, data))
-}
-
 /// Writes this, all of it.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+pub fn print(text: &str) -> Result<(), Failure> {
     write(text.as_bytes()).map_err(|error| Failure::stdout(&error))
 }
 
 /// The same for a command that goes on without it. The failure is noted here.
-pub(crate) fn write(bytes: &[u8]) -> io::Result<()> {
+pub fn write(bytes: &[u8]) -> io::Result<()> {
     write_to(&mut io::stdout().lock(), bytes, "standard output")
 }
 
 /// Writes a line of JSON to standard error, where standard output carries data. Unlike words for
 /// people it is missed if it is lost.
-pub(crate) fn write_beside(bytes: &[u8]) -> io::Result<()> {
+pub fn write_beside(bytes: &[u8]) -> io::Result<()> {
     write_to(&mut io::stderr().lock(), bytes, "standard error")
 }
 
@@ -51,25 +58,26 @@ fn write_to(out: &mut impl Write, bytes: &[u8], name: &str) -> io::Result<()> {
 }
 
 /// Notes that something could not be written, and reports it once.
-pub(crate) fn note(name: &str, error: &io::Error) {
+pub fn note(name: &str, error: &io::Error) {
     if error.kind() != ErrorKind::BrokenPipe && !LOST.swap(true, Ordering::Relaxed) {
-        say(&format!("netblt: {name}: cannot write: {}", plain(&error.to_string())));
+        let error = plain(&error.to_string());
+        say(&format!("{}: {name}: cannot write: {error}", program()));
     }
 }
 
 /// Whether something was lost.
-pub(crate) fn is_lost() -> bool {
+pub fn is_lost() -> bool {
     LOST.load(Ordering::Relaxed)
 }
 
 /// A line for people, on standard error. If that fails there is no place left for a message, and
 /// unlike `eprintln!` this does not panic then.
-pub(crate) fn say(text: &str) {
+pub fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// The program's exit code, given that of its command.
-pub(crate) fn end(code: ExitCode) -> ExitCode {
+pub fn end(code: ExitCode) -> ExitCode {
     if let Err(error) = io::stdout().flush() {
         note("standard output", &error);
     }

@@ -12,51 +12,25 @@ use std::path::Path;
 use clap::{Arg, ArgAction, Command};
 use clap_mangen::Man;
 
-use crate::args::TICKET_VARIABLE;
+use crate::program::{Program, Variable};
 
 /// The section of a paragraph without a heading.
 const NOTES: &str = "NOTES";
 /// Headings of `--help` that manual pages call something else.
 const RENAMED: [(&str, &str); 1] = [("Exit codes", "EXIT STATUS")];
 
-/// The environment variables that the program reads, or sets for other programs, by page.
-const ENVIRONMENT: &[(&str, &[&str], &str)] = &[
-    (
-        TICKET_VARIABLE,
-        &["netblt-send", "netblt-receive", "netblt-bench"],
-        "The ticket of the side that listens, out of sight of other users; an argument beats it.",
-    ),
-    (
-        "NETBLT_NS_A, NETBLT_NS_B",
-        &["netblt-emulate-tun"],
-        "For COMMAND and the programs in the hosts: the names of the two network namespaces.",
-    ),
-    (
-        "NETBLT_IP_A, NETBLT_IP_B, NETBLT_IP6_A, NETBLT_IP6_B",
-        &["netblt-emulate-tun"],
-        "For the same: the addresses of the two hosts.",
-    ),
-    ("SHELL", &["netblt-emulate-tun"], "What runs without any COMMAND; /bin/sh if it is unset."),
-    (
-        "NO_COLOR, TERM",
-        &["netblt-cp", "netblt-send", "netblt-receive", "netblt-demo"],
-        "The progress bar is without colours if NO_COLOR is set to anything. If TERM is \"dumb\", \
-         lines are printed from time to time in its place.",
-    ),
-];
-
 /// Writes the page of a command, which must be built, and those of its subcommands.
-pub(super) fn write_all(command: &Command, directory: &Path) -> io::Result<()> {
+pub(super) fn write_all(command: &Command, program: &Program, directory: &Path) -> io::Result<()> {
     for subcommand in command.get_subcommands().filter(|command| !command.is_hide_set()) {
-        write_all(subcommand, directory)?;
+        write_all(subcommand, program, directory)?;
     }
     let man = Man::new(command.clone())
         .source(concat!("netblt ", env!("CARGO_PKG_VERSION")))
         .manual("netblt manual");
-    fs::write(directory.join(man.get_filename()), page(&man, command)?)
+    fs::write(directory.join(man.get_filename()), page(&man, command, program)?)
 }
 
-fn page(man: &Man, command: &Command) -> io::Result<Vec<u8>> {
+fn page(man: &Man, command: &Command, program: &Program) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
     man.render_title(&mut out)?;
     man.render_name_section(&mut out)?;
@@ -76,10 +50,10 @@ fn page(man: &Man, command: &Command) -> io::Result<Vec<u8>> {
     let (first, rest) = sections.split_at(sections.partition_point(|section| !last(section)));
     let mut text = String::new();
     first.iter().for_each(|section| section.render(&mut text));
-    environment(name, &mut text);
+    environment(name, program.environment, &mut text);
     rest.iter().for_each(|section| section.render(&mut text));
-    if name != "netblt" {
-        text.push_str(".SH \"SEE ALSO\"\nnetblt(1)\n");
+    if name != program.name {
+        let _ = writeln!(text, ".SH \"SEE ALSO\"\n{}(1)", escape(program.name));
     }
     out.extend(text.bytes());
     Ok(out)
@@ -211,9 +185,9 @@ fn entry(line: &str) -> Option<(&str, &str)> {
     (!term.contains(' ')).then(|| (term, meaning.trim_start()))
 }
 
-fn environment(page: &str, text: &mut String) {
+fn environment(page: &str, variables: &[Variable], text: &mut String) {
     let mut heading = ".SH ENVIRONMENT\n";
-    for (name, pages, meaning) in ENVIRONMENT {
+    for (name, pages, meaning) in variables {
         if pages.contains(&page) {
             let _ = writeln!(text, "{heading}.TP\n.B \"{}\"\n{}", escape(name), escape(meaning));
             heading = "";

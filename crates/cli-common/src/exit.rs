@@ -14,18 +14,30 @@ use crate::hints;
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Code {
+pub enum Code {
+    /// Everything arrived and is verified.
     Success = 0,
+    /// The command line makes no sense.
     Usage = 1,
+    /// The peer broke the protocol.
     Protocol = 2,
+    /// Refused, or it could not start.
     Start = 5,
+    /// A socket failed.
     Socket = 10,
+    /// A file failed.
     File = 11,
+    /// The peer stopped.
     Stream = 12,
+    /// Stopped by a signal.
     Signal = 20,
+    /// Not everything is verified, or something was left out.
     Partial = 23,
+    /// A file to send vanished.
     Vanished = 24,
+    /// The death timer ran out.
     Timeout = 30,
+    /// No connection.
     Connect = 35,
     /// A fleet task is to be started again later. sysexits.h calls it EX_TEMPFAIL.
     Again = 75,
@@ -57,13 +69,13 @@ const TABLE: &[(Code, &str)] = &[
 
 impl Code {
     /// The code of this number, as another process of this program ended with it.
-    pub(crate) fn of(number: u8) -> Self {
+    pub fn of(number: u8) -> Self {
         let known = TABLE.iter().map(|(code, _)| *code).find(|code| code.number() == number);
         known.unwrap_or(Self::Protocol)
     }
 
     /// The number the shell sees.
-    pub(crate) const fn number(self) -> u8 {
+    pub const fn number(self) -> u8 {
         self as u8
     }
 }
@@ -75,7 +87,7 @@ impl From<Code> for ExitCode {
 }
 
 /// The table, for `--help` and the manual.
-pub(crate) fn help() -> String {
+pub fn help() -> String {
     let mut text = String::from("Exit codes:\n");
     for (code, meaning) in TABLE {
         let _ = writeln!(text, "  {:>2}  {meaning}", code.number());
@@ -85,35 +97,38 @@ pub(crate) fn help() -> String {
 
 /// A failed command's message and exit code.
 #[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) code: Code,
+pub struct Failure {
+    /// The exit code.
+    pub code: Code,
     /// Fit for a terminal.
-    pub(crate) message: String,
+    pub message: String,
     /// A server does not do it now, and may do it soon.
-    pub(crate) busy: bool,
+    pub busy: bool,
     /// It was shown already, or is not to be shown.
-    pub(crate) silent: bool,
+    pub silent: bool,
 }
 
 impl Failure {
-    pub(crate) fn new(code: Code, message: impl AsRef<str>) -> Self {
+    /// A failure with this message.
+    pub fn new(code: Code, message: impl AsRef<str>) -> Self {
         let message = printable(&plain(message.as_ref()));
         Self { code, message, busy: false, silent: false }
     }
 
     /// Standard output cannot be written, which is reported where it is found out.
-    pub(crate) fn stdout(error: &io::Error) -> Self {
+    pub fn stdout(error: &io::Error) -> Self {
         let gone = error.kind() == ErrorKind::BrokenPipe;
         let code = if gone { Code::Pipe } else { Code::File };
         Self { silent: true, ..Self::new(code, format!("standard output: cannot write: {error}")) }
     }
 
-    pub(crate) fn usage(message: impl AsRef<str>) -> Self {
+    /// A command line that makes no sense.
+    pub fn usage(message: impl AsRef<str>) -> Self {
         Self::new(Code::Usage, message)
     }
 
     /// A transfer's error; `sending` if data may have left already.
-    pub(crate) fn transfer(error: &Error, sending: bool) -> Self {
+    pub fn transfer(error: &Error, sending: bool) -> Self {
         if let Error::File { path, source, .. } = error
             && source.kind() == ErrorKind::BrokenPipe
             && path == Path::new("standard output")
@@ -128,7 +143,7 @@ impl Failure {
 
 /// A message without the numbers that Rust adds to the system's errors. A file's name is followed
 /// by a colon or in quotes, so a name that looks like that stays as it is.
-pub(crate) fn plain(message: &str) -> String {
+pub fn plain(message: &str) -> String {
     const BEFORE: &str = " (os error ";
     let (mut words, mut rest) = (String::with_capacity(message.len()), message);
     while let Some((before, behind)) = rest.split_once(BEFORE) {

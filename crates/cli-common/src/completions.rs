@@ -10,7 +10,7 @@ const SCENARIO: &str = "scenario";
 
 /// The command line with a hint at every value that has neither a list nor a path's type. Only for
 /// generating: a network may be a file as well, which this one would refuse.
-pub(super) fn hinted(command: Command) -> Command {
+pub(crate) fn hinted(command: Command) -> Command {
     let command = command.mut_args(|arg| {
         if arg.get_id() == SCENARIO {
             return arg.value_parser(PossibleValuesParser::new(scenario::names()));
@@ -24,9 +24,9 @@ pub(super) fn hinted(command: Command) -> Command {
 }
 
 /// The same without the commands that no help shows: they are for other programs.
-pub(super) fn without_hidden(command: &Command) -> Command {
+pub(crate) fn without_hidden(command: &Command) -> Command {
     let visible = command.get_subcommands().filter(|command| !command.is_hide_set());
-    Command::new("netblt")
+    Command::new(command.get_name().to_owned())
         .version(env!("CARGO_PKG_VERSION"))
         .args(command.get_arguments())
         .subcommands(visible)
@@ -48,7 +48,7 @@ fn hint(arg: &Arg) -> Option<ValueHint> {
 }
 
 /// Adds files to where only names of networks are offered; bash falls back to files by itself.
-pub(super) fn with_files(shell: Shell, text: &str) -> String {
+pub(crate) fn with_files(shell: Shell, text: &str) -> String {
     let names = scenario::names().collect::<Vec<_>>().join(" ");
     match shell {
         Shell::Zsh => text.replace(

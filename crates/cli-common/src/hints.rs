@@ -7,7 +7,7 @@ use netblt_proto::api::CloseReason;
 use netblt_proto::config::Wire;
 
 /// A hint after an error, to be appended to it.
-pub(crate) fn on_error(error: &Error) -> &'static str {
+pub fn on_error(error: &Error) -> &'static str {
     match error {
         Error::Exists(_) => " (use --overwrite always to replace it)",
         Error::DatagramSize { .. } => "; use a smaller --mtu or --packet-size",
@@ -59,7 +59,7 @@ fn on_hint(hint: &str) -> &'static str {
 }
 
 /// A hint after a warning, to be appended to it.
-pub(crate) fn on_warning(warning: &Warning) -> String {
+pub fn on_warning(warning: &Warning) -> String {
     match warning {
         Warning::DatagramSize { .. } => "; use a smaller --mtu or --packet-size".to_owned(),
         Warning::PacketSize { limit, .. } => format!(": if nothing moves, use --mtu {limit}"),
@@ -72,7 +72,7 @@ pub(crate) fn on_warning(warning: &Warning) -> String {
 
 /// One sentence, the same at both ends: what limited a transfer, and what would have to change for
 /// it to go faster.
-pub(crate) fn on_limit(limited_by: LimitedBy) -> &'static str {
+pub fn on_limit(limited_by: LimitedBy) -> &'static str {
     match limited_by {
         LimitedBy::Path => {
             "The path: it carried no more than this. Of a `--trace FILE`, `netblt report transfer \

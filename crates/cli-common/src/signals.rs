@@ -31,13 +31,13 @@ const GRACE: Duration = Duration::from_millis(500);
 static DOOMED: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 /// From now on the first signal cancels, and people are informed if `announce`.
-pub(crate) fn watch(cancel: &Cancel, announce: bool) -> Result<(), Failure> {
+pub fn watch(cancel: &Cancel, announce: bool) -> Result<(), Failure> {
     listen(cancel, announce, !is_ignored(SIGHUP))
 }
 
 /// The same for a program without a terminal, to which SIGHUP means to do `again`: files are read
 /// once more.
-pub(crate) fn watch_and_reload(
+pub fn watch_and_reload(
     cancel: &Cancel,
     announce: bool,
     mut again: impl FnMut() + Send + 'static,
@@ -91,13 +91,13 @@ fn listen(cancel: &Cancel, announce: bool, hang_up: bool) -> Result<(), Failure>
 }
 
 /// Whether a signal has asked this program to stop.
-pub(crate) fn asked() -> bool {
+pub fn asked() -> bool {
     ASKED.load(Ordering::SeqCst)
 }
 
 /// The same, for a caller that sees another program end: a terminal sends its signals to all
 /// programs of a job at once, and the other one may be first.
-pub(crate) fn asked_as_well() -> bool {
+pub fn asked_as_well() -> bool {
     let until = Instant::now() + GRACE;
     while !asked() && Instant::now() < until {
         thread::sleep(Duration::from_millis(10));
@@ -107,13 +107,13 @@ pub(crate) fn asked_as_well() -> bool {
 
 /// A file that becomes larger than `ulimit -f` is an error like others, and not the end of the
 /// program with a half of everything left behind.
-pub(crate) fn survive_large_files() {
+pub fn survive_large_files() {
     // Without it, the signal ends the program as before.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
 /// Removes `directory` if the program is stopped at once.
-pub(crate) fn doom(directory: Option<PathBuf>) {
+pub fn doom(directory: Option<PathBuf>) {
     *DOOMED.lock().unwrap_or_else(PoisonError::into_inner) = directory;
 }
 

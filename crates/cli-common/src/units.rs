@@ -16,7 +16,7 @@ const DEATH_TIMER: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(49 * 86_400);
 
 /// A whole number within bounds. The error for another text names them.
-pub(crate) fn number<T: TryFrom<u64>>(
+pub fn number<T: TryFrom<u64>>(
     least: u64,
     most: u64,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
@@ -31,7 +31,7 @@ pub(crate) fn number<T: TryFrom<u64>>(
 }
 
 /// `--rate`: never zero.
-pub(crate) fn rate(value: &str) -> Result<Rate, String> {
+pub fn rate(value: &str) -> Result<Rate, String> {
     let rate = text::parse_rate(value).map_err(|error| error.to_string())?;
     if rate == Rate::ZERO {
         return Err("a rate is greater than zero".to_owned());
@@ -40,13 +40,13 @@ pub(crate) fn rate(value: &str) -> Result<Rate, String> {
 }
 
 /// Any length of time.
-pub(crate) fn duration(value: &str) -> Result<Duration, String> {
+pub fn duration(value: &str) -> Result<Duration, String> {
     text::parse_duration(value).map_err(|error| error.to_string())
 }
 
 /// How long a listener waits for a peer; `None`: until it is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Patience(pub(crate) Option<Duration>);
+pub struct Patience(pub Option<Duration>);
 
 impl Default for Patience {
     /// A ticket that was not used in a day is forgotten, and so is a port that stands open for it.
@@ -56,7 +56,7 @@ impl Default for Patience {
 }
 
 /// `--wait`.
-pub(crate) fn patience(value: &str) -> Result<Patience, String> {
+pub fn patience(value: &str) -> Result<Patience, String> {
     match value {
         "none" => Ok(Patience(None)),
         time => duration(time).map(|time| Patience(Some(time))),
@@ -64,7 +64,7 @@ pub(crate) fn patience(value: &str) -> Result<Patience, String> {
 }
 
 /// `--death-timer`.
-pub(crate) fn death_timer(value: &str) -> Result<Duration, String> {
+pub fn death_timer(value: &str) -> Result<Duration, String> {
     let time = duration(value)?;
     if DEATH_TIMER.contains(&time) {
         Ok(time)
@@ -74,12 +74,12 @@ pub(crate) fn death_timer(value: &str) -> Result<Duration, String> {
 }
 
 /// Any number of bytes.
-pub(crate) fn bytes(value: &str) -> Result<u64, String> {
+pub fn bytes(value: &str) -> Result<u64, String> {
     text::parse_bytes(value).map_err(|error| error.to_string())
 }
 
 /// `--buffer-size`: any size. [`sealed_buffer_bytes`] checks it for `sealed`.
-pub(crate) fn buffer_bytes(value: &str) -> Result<u32, String> {
+pub fn buffer_bytes(value: &str) -> Result<u32, String> {
     let bytes = bytes(value)?;
     u32::try_from(bytes)
         .ok()
@@ -88,7 +88,7 @@ pub(crate) fn buffer_bytes(value: &str) -> Result<u32, String> {
 }
 
 /// Whether a buffer can have this size on the `sealed` wire (`docs/protocol §3.2`).
-pub(crate) fn sealed_buffer_bytes(bytes: u32) -> Result<(), Failure> {
+pub fn sealed_buffer_bytes(bytes: u32) -> Result<(), Failure> {
     if bytes.is_power_of_two() && SEALED_BUFFER_BYTES.contains(&bytes) {
         return Ok(());
     }
@@ -98,7 +98,7 @@ pub(crate) fn sealed_buffer_bytes(bytes: u32) -> Result<(), Failure> {
 }
 
 /// A size as `--buffer-size` takes it.
-pub(crate) fn size_option(bytes: u32) -> String {
+pub fn size_option(bytes: u32) -> String {
     match bytes {
         bytes if bytes.is_multiple_of(1 << 20) => format!("{}MiB", bytes >> 20),
         bytes if bytes.is_multiple_of(1 << 10) => format!("{}KiB", bytes >> 10),
@@ -107,7 +107,7 @@ pub(crate) fn size_option(bytes: u32) -> String {
 }
 
 /// `--burst-interval`: what either wire can say (`docs/protocol §2, §3.2`).
-pub(crate) fn burst_interval(value: &str) -> Result<Duration, String> {
+pub fn burst_interval(value: &str) -> Result<Duration, String> {
     let time = duration(value)?;
     if (Duration::from_micros(1)..=MAX_BURST_INTERVAL).contains(&time) {
         Ok(time)
@@ -117,7 +117,7 @@ pub(crate) fn burst_interval(value: &str) -> Result<Duration, String> {
 }
 
 /// `1.20 GiB`.
-pub(crate) fn show_bytes(bytes: u64) -> String {
+pub fn show_bytes(bytes: u64) -> String {
     scaled(bytes, 1024.0, ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"])
 }
 
@@ -136,15 +136,15 @@ fn scaled(bytes: u64, step: f64, units: [&str; 6]) -> String {
 
 /// `--size`: a number of bytes, to be written in the kind of unit that it came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Size {
+pub struct Size {
     /// The number.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// It came in powers of 1,000.
     decimal: bool,
 }
 
 /// Any number of bytes, with its kind of unit.
-pub(crate) fn size(value: &str) -> Result<Size, String> {
+pub fn size(value: &str) -> Result<Size, String> {
     let decimal = !value.contains(['i', 'I']);
     bytes(value).map(|bytes| Size { bytes, decimal })
 }
@@ -159,7 +159,7 @@ impl fmt::Display for Size {
 }
 
 /// `1,103,221`.
-pub(crate) fn show_count(count: u64) -> String {
+pub fn show_count(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (i, digit) in digits.chars().enumerate() {
@@ -172,13 +172,13 @@ pub(crate) fn show_count(count: u64) -> String {
 }
 
 /// `93.4 Mbit/s`.
-pub(crate) fn show_rate(bits_per_second: f64) -> String {
+pub fn show_rate(bits_per_second: f64) -> String {
     // Saturates, and makes zero of an invalid number.
     Rate::from_bits_per_second(bits_per_second as u64).to_string()
 }
 
 /// `104.7 MB/s`: in bytes.
-pub(crate) fn show_byte_rate(bits_per_second: f64) -> String {
+pub fn show_byte_rate(bits_per_second: f64) -> String {
     match bits_per_second / 8.0 {
         b if b >= 1e9 => format!("{:.2} GB/s", b / 1e9),
         b if b >= 1e6 => format!("{:.1} MB/s", b / 1e6),
@@ -188,7 +188,7 @@ pub(crate) fn show_byte_rate(bits_per_second: f64) -> String {
 }
 
 /// A time that a user chose: `a day`, `3 h`, `20 s`, and else as [`show_duration`] has it.
-pub(crate) fn show_patience(time: Duration) -> String {
+pub fn show_patience(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds, time.subsec_nanos()) {
         (86_400, 0) => "a day".to_owned(),
@@ -200,7 +200,7 @@ pub(crate) fn show_patience(time: Duration) -> String {
 }
 
 /// `350 ms`, `12.3 s`, `2 min 05 s`, `3 h 02 min`.
-pub(crate) fn show_duration(time: Duration) -> String {
+pub fn show_duration(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
         0 if time.as_millis() < 10 => format!("{:.1} ms", time.as_secs_f64() * 1e3),
@@ -212,7 +212,7 @@ pub(crate) fn show_duration(time: Duration) -> String {
 }
 
 /// A time, in seconds since 1970, as `2026-11-22 20:15` (UTC).
-pub(crate) fn show_time(seconds: i64) -> String {
+pub fn show_time(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // The days of 400 years that begin with a March, so that leap days come last.
     let days = days + 719_468;
@@ -227,7 +227,7 @@ pub(crate) fn show_time(seconds: i64) -> String {
 }
 
 /// `1.3 %` of `whole`.
-pub(crate) fn show_share(part: u64, whole: u64) -> String {
+pub fn show_share(part: u64, whole: u64) -> String {
     let share = if whole == 0 { 0.0 } else { part as f64 / whole as f64 * 100.0 };
     match share {
         s if s > 0.0 && s < 0.01 => "<0.01 %".to_owned(),

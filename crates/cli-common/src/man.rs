@@ -1,0 +1,76 @@
+//! `man` and `completions` of each program: manual pages and completions from the same source as
+//! `--help`.
+
+mod page;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::{Command, ValueHint};
+use clap_complete::Shell;
+
+use crate::completions;
+use crate::exit::{Code, Failure};
+use crate::outcome;
+use crate::program::Program;
+use crate::stdout;
+
+/// Write the manual pages into a directory
+#[derive(clap::Args, Debug)]
+pub struct ManArgs {
+    /// The directory, created if missing
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    directory: PathBuf,
+}
+
+/// Print the completions for a shell
+#[derive(clap::Args, Debug)]
+pub struct CompletionsArgs {
+    /// Which shell
+    shell: Shell,
+}
+
+/// The command line with examples for this program in the help of the two.
+pub(crate) fn named(command: Command) -> Command {
+    let name = command.get_name().to_owned();
+    let first = command.get_subcommands().next().map(|first| format!("-{}", first.get_name()));
+    let man = format!("To read one: man -l DIR/{name}{}.1", first.unwrap_or_default());
+    let file = format!("~/.local/share/bash-completion/completions/{name}");
+    let bash = format!("For bash: {name} completions bash > {file}");
+    command
+        .mut_subcommand("man", |command| explained(command, &man))
+        .mut_subcommand("completions", |command| explained(command, &bash))
+}
+
+/// The command with this text below its first line.
+fn explained(command: Command, text: &str) -> Command {
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    command.long_about(format!("{about}\n\n{text}"))
+}
+
+/// Writes the pages of the program.
+pub fn man(args: &ManArgs, program: &Program) -> Code {
+    let written = pages(&args.directory, program).map_err(|error| {
+        let text = format!("{}: cannot write manual pages: {error}", args.directory.display());
+        Failure::new(Code::File, text)
+    });
+    outcome::end(written, false)
+}
+
+fn pages(directory: &Path, program: &Program) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    let mut command = named(program.command.clone()).disable_help_subcommand(true);
+    command.build();
+    page::write_all(&command, program, directory)
+}
+
+/// Prints the completions of the program.
+pub fn completions(args: &CompletionsArgs, program: &Program) -> Code {
+    // Into memory first: the generator panics when its output cannot be written.
+    let mut text = Vec::new();
+    let mut command = completions::without_hidden(&completions::hinted(program.command.clone()));
+    clap_complete::generate(args.shell, &mut command, program.name, &mut text);
+    let text = completions::with_files(args.shell, &String::from_utf8_lossy(&text));
+    outcome::end(stdout::print(&text), false)
+}
