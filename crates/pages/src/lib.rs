@@ -1,5 +1,5 @@
-//! Pages that need nothing else: no script, no font, no picture from elsewhere. Plots are SVG, tables
-//! and text are HTML.
+//! Pages that need nothing else: no script, no font, no picture from elsewhere. Plots are SVG,
+//! tables and text are HTML.
 //!
 //! Floats are for showing. Nothing here reads a file or knows what it draws.
 

@@ -5,7 +5,7 @@ mod axis;
 
 use std::fmt::Write as _;
 
-use axis::{Axis, thinned};
+use axis::{PanelAxis, thinned};
 
 use crate::html::escape;
 
@@ -215,7 +215,7 @@ const GREY: &str = "#444444";
 
 /// The time axis: it ends with the run.
 struct Time {
-    axis: Axis,
+    axis: PanelAxis,
     end: f64,
     unit: &'static str,
     /// Decimals of a second.
@@ -231,7 +231,7 @@ impl Time {
             ..36_000.0 => ("min", 1.0 / 60.0),
             _ => ("h", 1.0 / 3600.0),
         };
-        Self { axis: Axis::new(end * factor), end, unit, factor }
+        Self { axis: PanelAxis::new(end * factor), end, unit, factor }
     }
 
     fn x(&self, seconds: f64) -> f64 {
@@ -313,8 +313,10 @@ fn lines(svg: &mut String, panel: &Panel, top: f64, time: &Time) {
         |series: &&Series| series.kind != Kind::Limit || series.largest() <= FAR * reached;
     let (near, far): (Vec<&Series>, Vec<&Series>) = panel.series.iter().partition(is_near);
     let axis = match panel.strokes() {
-        Some((smallest, largest)) => Axis::logarithmic(smallest, largest * 1.2),
-        None => Axis::new(near.iter().map(|series| series.largest()).fold(0.0, f64::max) * 1.05),
+        Some((smallest, largest)) => PanelAxis::logarithmic(smallest, largest * 1.2),
+        None => {
+            PanelAxis::new(near.iter().map(|series| series.largest()).fold(0.0, f64::max) * 1.05)
+        }
     };
     let y = |value: f64| bottom - PANEL * axis.share(value);
     for mark in axis.marks() {
@@ -339,7 +341,7 @@ fn lines(svg: &mut String, panel: &Panel, top: f64, time: &Time) {
     }
     for series in far {
         let last = series.points.last().map_or(0.0, |point| point.1);
-        let name = format!("{}: {}, above", series.name, Axis::new(last).number(last));
+        let name = format!("{}: {}, above", series.name, PanelAxis::new(last).number(last));
         labels.push((top, COLOURS[series.colour % COLOURS.len()], name));
     }
     apart(&mut labels, top, bottom);

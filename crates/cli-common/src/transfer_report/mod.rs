@@ -1,5 +1,5 @@
-//! What limited one transfer, from the trace of one of its ends (`docs/reference/trace.md`), as text,
-//! JSON and a plot.
+//! What limited one transfer, from the trace of one of its ends (`docs/reference/trace.md`), as
+//! text, JSON and a plot.
 
 mod drawing;
 mod evidence;

@@ -7,14 +7,14 @@ const MAX_MARKS: u32 = 20;
 
 /// From zero to the largest value, with marks at round numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Axis {
+pub(super) struct PanelAxis {
     pub(super) end: f64,
     step: f64,
     /// Start of a logarithmic axis: a power of ten.
     from: Option<f64>,
 }
 
-impl Axis {
+impl PanelAxis {
     /// A step of 1, 2 or 5 times a power of ten, for values up to `largest`.
     pub(super) fn new(largest: f64) -> Self {
         let end = if largest > 0.0 && largest.is_finite() { largest } else { 1.0 };
@@ -87,10 +87,10 @@ mod tests {
 
     #[test]
     fn axes_are_round() {
-        assert_eq!(Axis::new(0.0), Axis::new(1.0), "nothing to show still has an axis");
-        assert_eq!(Axis::new(f64::NAN), Axis::new(1.0));
+        assert_eq!(PanelAxis::new(0.0), PanelAxis::new(1.0), "nothing to show still has an axis");
+        assert_eq!(PanelAxis::new(f64::NAN), PanelAxis::new(1.0));
         for (largest, last, count) in [(97.3, "80", 5), (1000.0, "1000", 6), (0.27, "0.25", 6)] {
-            let axis = Axis::new(largest);
+            let axis = PanelAxis::new(largest);
             let marks: Vec<f64> = axis.marks().collect();
             assert_eq!(axis.number(marks[marks.len() - 1]), last, "{largest}");
             assert_eq!(marks.len(), count, "{largest}");
@@ -99,12 +99,12 @@ mod tests {
 
     #[test]
     fn a_logarithmic_axis_shows_the_smallest_and_the_largest() {
-        let axis = Axis::logarithmic(5.0, 4000.0);
+        let axis = PanelAxis::logarithmic(5.0, 4000.0);
         let marks: Vec<String> = axis.marks().map(|mark| axis.number(mark)).collect();
         assert_eq!(marks, ["1", "10", "100", "1000"]);
         assert!(axis.share(5.0) > 0.15 && axis.share(4000.0) == 1.0);
         assert_eq!((axis.share(1.0), axis.share(0.0)), (0.0, 0.0));
-        let small = Axis::logarithmic(0.1, 0.3);
+        let small = PanelAxis::logarithmic(0.1, 0.3);
         let marks: Vec<String> = small.marks().map(|mark| small.number(mark)).collect();
         assert_eq!(marks, ["0.01", "0.1"]);
     }
