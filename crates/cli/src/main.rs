@@ -1,5 +1,4 @@
-//! The `netblt` program. It is a package of its own, built for speed, because the linker optimises
-//! all of it as this package asks; its commands are another, built for size.
+//! The `netblt` program. Its commands are a package of their own.
 
 use std::process::ExitCode;
 

@@ -436,8 +436,8 @@ pub(crate) struct OutputArgs {
 pub(crate) struct PageArgs {
     /// Draw the transfer at its end: a page of rate, losses, round trip, buffers and waits
     ///
-    /// The same as `netblt report transfer` makes of a trace. Unless --trace keeps the trace, it is
-    /// in the directory for temporary files (TMPDIR) meanwhile.
+    /// The same as `netblt-lab report transfer` makes of a trace. Unless --trace keeps the trace,
+    /// it is in the directory for temporary files (TMPDIR) meanwhile.
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
 }

@@ -10,13 +10,10 @@ const GROUPS: [Group; 4] = [
     ("Transfer", &["cp", "send", "receive", "clean", "control", "keygen"]),
     ("Server", &["serve", "ls", "stat", "mv", "rm", "mkdir"]),
     ("Fleet", &["fleet"]),
-    (
-        "Tools",
-        &["bench", "plan", "emulate", "report", "demo", "simulate", "completions", "man", "help"],
-    ),
+    ("Tools", &["bench", "plan", "demo", "completions", "man", "help"]),
 ];
 
-const SHOWN: [Shown; 6] = [
+const SHOWN: [Shown; 4] = [
     (
         &["cp"],
         &[
@@ -86,69 +83,14 @@ const SHOWN: [Shown; 6] = [
             "quiet",
         ],
     ),
-    (
-        &["emulate", "relay"],
-        &[
-            "listen",
-            "to",
-            "scenario",
-            "seed",
-            "rate",
-            "delay",
-            "rtt",
-            "jitter",
-            "loss",
-            "reorder",
-            "duplicate",
-            "corrupt",
-            "queue",
-            "mtu",
-            "stats",
-            "json",
-            "trace",
-            "quiet",
-        ],
-    ),
-    (
-        &["emulate", "tun"],
-        &[
-            "host-a",
-            "host-b",
-            "scenario",
-            "seed",
-            "rate",
-            "delay",
-            "rtt",
-            "jitter",
-            "loss",
-            "reorder",
-            "duplicate",
-            "queue",
-            "mtu",
-            "stats",
-            "json",
-            "quiet",
-        ],
-    ),
 ];
 
-const ENVIRONMENT: [Variable; 5] = [
+const ENVIRONMENT: [Variable; 2] = [
     (
         TICKET_VARIABLE,
         &["netblt-send", "netblt-receive", "netblt-bench"],
         "The ticket of the side that listens, out of sight of other users; an argument beats it.",
     ),
-    (
-        "NETBLT_NS_A, NETBLT_NS_B",
-        &["netblt-emulate-tun"],
-        "For COMMAND and the programs in the hosts: the names of the two network namespaces.",
-    ),
-    (
-        "NETBLT_IP_A, NETBLT_IP_B, NETBLT_IP6_A, NETBLT_IP6_B",
-        &["netblt-emulate-tun"],
-        "For the same: the addresses of the two hosts.",
-    ),
-    ("SHELL", &["netblt-emulate-tun"], "What runs without any COMMAND; /bin/sh if it is unset."),
     (
         "NO_COLOR, TERM",
         &["netblt-cp", "netblt-send", "netblt-receive", "netblt-demo"],

@@ -112,7 +112,7 @@ pub fn html(tables: &[Table], machine: &str) -> String {
          not counted; the system counts in steps of 10 ms. netblt encrypts, and verifies and \
          stores a file; scp, rsync and qcp encrypt and store it; iperf3 does nothing of that, and \
          has its rate of what came until its sender had nothing left to hand over.</p>\n\
-         <p class=\"soft\"><code>netblt report compare --html FILE</code> makes this page; its \
+         <p class=\"soft\"><code>netblt-lab report compare --html FILE</code> makes this page; its \
          figures are of one machine: {}; {}. Re-creations are of algorithms, and no judgement of \
          the programs of that name.</p>\n",
         escape(machine),

@@ -302,8 +302,8 @@ fn words(program: impl Into<OsString>, texts: &[&str], paths: &[&Path]) -> Words
     [program.into()].into_iter().chain(texts).chain(paths).collect()
 }
 
-/// The path of a program.
-fn program(name: &str) -> Option<PathBuf> {
+/// The path of a program: the first on PATH, or where daemons are.
+pub fn program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let places = env::split_paths(&path).chain(ALSO.map(PathBuf::from));
     places.map(|place| place.join(name)).find(|file| file.is_file())

@@ -1,14 +1,11 @@
-//! The link model in real time: `relay` is a bad network that needs no
-//! privileges, for any UDP program; `tun` is one between two network namespaces, for any program
-//! at all, and needs root on Linux.
+//! The link model in real time between two network namespaces: a bad network for any program at
+//! all. It needs root on Linux; elsewhere the crate is empty.
 
 #![forbid(unsafe_code)]
 
-pub mod capture;
 #[cfg(target_os = "linux")]
 pub mod netns;
+#[cfg(target_os = "linux")]
 mod packet;
-#[cfg(unix)]
-pub mod relay;
 #[cfg(target_os = "linux")]
 pub mod tun;

@@ -26,12 +26,12 @@ use std::time::{Duration, Instant};
 use netblt_path::{Counters, LinkOptions, Path, Payload};
 use netblt_proto::api::Ecn;
 use netblt_proto::time::Instant as VirtualInstant;
+use netblt_relay::capture::{Capture, End, Way};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::Serialize;
 use tun_rs::SyncDevice;
 
-use crate::capture::{Capture, End, Way};
 use crate::packet::{IpHeader, mark_ce};
 use gro::Gather;
 use inbox::Inbox;

@@ -78,7 +78,7 @@ pub fn html(tables: &[Table], beside: &[Friendliness], neighbours: &[Neighbours]
          by this program's re-creation of each one's rules, on its own packets, between models of \
          ORNL's hosts, in virtual time; and beside them ours, without a given rate, and those \
          that came after. No constant belongs to a row. Where packets are dropped a figure is the \
-         mean of {} seeds.</p>\n<p class=\"soft\"><code>netblt report ornl --html FILE</code> \
+         mean of {} seeds.</p>\n<p class=\"soft\"><code>netblt-lab report ornl --html FILE</code> \
          makes this page. What the model is, which of its constants are fitted, and what it \
          leaves: <code>docs/decisions/ornl-models.md</code>. The re-creations are of algorithms, \
          and no judgement of the programs of that name.</p>\n<p>{}.</p>\n",

@@ -99,7 +99,7 @@ const INTRODUCTION: &str = concat!(
     "throughputs; the model's are means over the same 20 seeds for every row. No constant ",
     "belongs to a row: where a row's loss is noise, its own count sets the noise, and on ",
     "the Ethernet with two buffers one noise serves all rows.</p>\n",
-    "<p class=\"soft\"><code>netblt report rfc1030 --html FILE</code> makes this page. ",
+    "<p class=\"soft\"><code>netblt-lab report rfc1030 --html FILE</code> makes this page. ",
     "What the models are and where each figure in them is from: ",
     "<code>docs/decisions/rfc1030-models.md</code>.</p>\n",
 );

@@ -1,6 +1,7 @@
 //! The command line without any transfer: help, mistakes and their exit codes, pages.
 
-use crate::testenv::{COMMANDS, Env, Running};
+use crate::testenv::programs::PROGRAMS;
+use crate::testenv::{Env, Running};
 use netblt::Ticket;
 use netblt_proto::config::Secret;
 use serde_json::Value;
@@ -21,17 +22,18 @@ const SCREEN: usize = 40;
 #[test]
 fn help_reads_well() {
     let env = Env::new();
-    for name in COMMANDS {
-        for option in ["-h", "--help"] {
-            let args: Vec<&str> = name.split_whitespace().chain([option]).collect();
-            let help = env.run(&args).exits(0).text();
-            let trimmed: Vec<&str> = help.lines().map(str::trim_end).collect();
-            assert!(trimmed.iter().all(|line| line.chars().count() <= 100), "{help}");
-            let lines = trimmed.len();
-            assert!(option == "--help" || lines <= SCREEN, "{name} {option}: {lines} lines");
-            let length = if option == "-h" { "short" } else { "long" };
-            let name = if name.is_empty() { "netblt".to_owned() } else { name.replace(' ', "-") };
-            insta::assert_snapshot!(format!("{name}-{length}"), trimmed.join("\n"));
+    for (program, commands) in PROGRAMS {
+        for name in commands {
+            for (option, length) in [("-h", "short"), ("--help", "long")] {
+                let args: Vec<&str> = name.split_whitespace().chain([option]).collect();
+                let help = env.run_program(program, &args).exits(0).text();
+                let trimmed: Vec<&str> = help.lines().map(str::trim_end).collect();
+                assert!(trimmed.iter().all(|line| line.chars().count() <= 100), "{help}");
+                let lines = trimmed.len();
+                assert!(option == "--help" || lines <= SCREEN, "{name} {option}: {lines} lines");
+                let name = format!("{program} {name}").trim_end().replace(' ', "-");
+                insta::assert_snapshot!(format!("{name}-{length}"), trimmed.join("\n"));
+            }
         }
     }
 }
@@ -50,8 +52,10 @@ fn the_reference_has_the_exit_codes() {
 
 #[test]
 fn the_version_is_printed() {
-    let version = Env::new().run(&["--version"]).exits(0).text();
-    assert_eq!(version, format!("netblt {}\n", env!("CARGO_PKG_VERSION")));
+    for (program, _) in PROGRAMS {
+        let version = Env::new().run_program(program, &["--version"]).exits(0).text();
+        assert_eq!(version, format!("{program} {}\n", env!("CARGO_PKG_VERSION")));
+    }
 }
 
 #[test]

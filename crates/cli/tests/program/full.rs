@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 
-use crate::testenv::{Env, Finished, Running};
+use crate::testenv::{Env, Finished, Running, programs};
 
 const NO_SPACE: &str = "cannot write: No space left on device";
 
@@ -53,7 +53,8 @@ fn a_full_standard_output_is_an_error_that_is_named_once() {
         let mut command = env.command(args);
         command.stdout(full());
         let run = Running::new(command).finish().exits(11);
-        let expected = format!("netblt: standard output: {NO_SPACE}\n");
+        let name = programs::name_of(programs::with_command(args[0])).expect("a program");
+        let expected = format!("{name}: standard output: {NO_SPACE}\n");
         assert_eq!(run.stderr, expected, "{args:?}");
     }
 }

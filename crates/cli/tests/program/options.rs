@@ -2,13 +2,15 @@
 //! known when all of them have run, so it is asked afterwards (`.ci/run`):
 //!
 //!     mkdir DIR; export NETBLT_TRIED=DIR
-//!     cargo test -p netblt-cli && cargo test -p netblt-cli --test program options:: -- --ignored
+//!     cargo test -p netblt-cli -p netblt-lab
+//!     cargo test -p netblt-cli --test program options:: -- --ignored
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use crate::testenv::{COMMANDS, Env, able, tried};
+use crate::testenv::programs::PROGRAMS;
+use crate::testenv::{Env, able, tried};
 
 /// An option as its help text has it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,15 +59,21 @@ fn entries(help: &str) -> BTreeSet<Entry> {
     found
 }
 
-/// The command that these words begin with, and what follows it.
-fn command(args: &[String]) -> (&'static str, &[String]) {
+/// A program, and one of its commands.
+type ProgramCommand = (&'static str, &'static str);
+
+/// The program and command that these words begin with, and what follows them.
+fn command(args: &[String]) -> (ProgramCommand, &[String]) {
+    let (program, rest) = args.split_first().expect("a program");
+    let found = PROGRAMS.iter().find(|(name, _)| name == program);
+    let (program, commands) = found.expect("a program of ours");
     let begins = |name: &&&str| {
-        let mut words = name.split_whitespace().zip(args);
-        name.split_whitespace().count() <= args.len() && words.all(|(word, arg)| word == arg)
+        let mut words = name.split_whitespace().zip(rest);
+        name.split_whitespace().count() <= rest.len() && words.all(|(word, arg)| word == arg)
     };
-    let longest = COMMANDS.iter().filter(begins).max_by_key(|name| name.len());
+    let longest = commands.iter().filter(begins).max_by_key(|name| name.len());
     let name = longest.copied().unwrap_or_default();
-    (name, &args[name.split_whitespace().count()..])
+    ((program, name), &rest[name.split_whitespace().count()..])
 }
 
 /// Which of a command's options these words give it, by any of their names.
@@ -117,23 +125,25 @@ fn every_option_was_taken_by_a_run() {
     assert!(!runs.is_empty(), "no test has noted a run in {}", place.display());
     let env = Env::new();
     let mut untried = BTreeMap::new();
-    for name in COMMANDS {
-        let words: Vec<&str> = name.split_whitespace().chain(["--help"]).collect();
-        let entries = entries(&env.run(&words).exits(0).text());
-        assert!(!entries.is_empty(), "{name} has no option, not even --help");
-        untried.insert(name, (entries.clone(), entries));
+    for (program, commands) in PROGRAMS {
+        for name in commands {
+            let words: Vec<&str> = name.split_whitespace().chain(["--help"]).collect();
+            let entries = entries(&env.run_program(program, &words).exits(0).text());
+            assert!(!entries.is_empty(), "{program} {name} has no option, not even --help");
+            untried.insert((program, *name), (entries.clone(), entries));
+        }
     }
     assert!(untried.values().map(|(all, _)| all.len()).sum::<usize>() > 300, "{untried:#?}");
     for run in &runs {
         let args: Vec<String> = serde_json::from_str(run).expect(run);
         let (name, rest) = command(&args);
-        let (all, left) = untried.get_mut(name).expect("a command");
+        let (all, left) = untried.get_mut(&name).expect("a command");
         for entry in given(rest, all) {
             left.remove(entry);
         }
     }
-    let list = |(name, (_, left)): (&str, (_, BTreeSet<Entry>))| {
-        let line = |entry: Entry| format!("netblt {name} {}", entry.names.join(", "));
+    let list = |((program, name), (_, left)): (ProgramCommand, (_, BTreeSet<Entry>))| {
+        let line = |entry: Entry| format!("{program} {name} {}", entry.names.join(", "));
         left.into_iter().map(line).collect::<Vec<_>>()
     };
     let untried: Vec<String> = untried.into_iter().flat_map(list).collect();
@@ -174,8 +184,9 @@ fn the_options_of_a_recorded_run_are_parsed() {
         let names: Vec<&str> = given(&words, &entries).iter().map(|e| &*e.names[0]).collect();
         assert_eq!(names.join(" "), expected, "{line}");
     }
-    let words = ["emulate", "relay", "--rate"].map(str::to_owned);
-    assert_eq!(command(&words), ("emulate relay", &words[2..]));
-    assert_eq!(command(&words[..1]), ("emulate", &[][..]));
-    assert_eq!(command(&words[2..]), ("", &words[2..]));
+    let words = ["netblt-lab", "emulate", "relay", "--rate"].map(str::to_owned);
+    assert_eq!(command(&words), (("netblt-lab", "emulate relay"), &words[3..]));
+    assert_eq!(command(&words[..2]), (("netblt-lab", "emulate"), &[][..]));
+    let words = ["netblt", "--version"].map(str::to_owned);
+    assert_eq!(command(&words), (("netblt", ""), &words[1..]));
 }

@@ -5,27 +5,37 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
-use crate::testenv::{COMMANDS, Env, installed, skip, text};
+use crate::testenv::programs::PROGRAMS;
+use crate::testenv::{Env, installed, skip, text};
 
 /// What stands before the reference of commands.
 const PREFACE: &str = "\
 # Command line
 
-`netblt COMMAND --help` prints these texts, and `netblt man DIR` writes them as manual pages. This
-page is made from them, and a test compares it:
+`netblt COMMAND --help` prints these texts, and `netblt man DIR` writes them as manual pages. So do
+those of `netblt-lab`, which come last. This page is made from them, and a test compares it:
 `INSTA_UPDATE=always cargo test -p netblt-cli --test program pages::` renews it.
 All commands have the same [exit codes](exit-codes.md).
 ";
 
 const NETWORKS: [&str; 2] = ["geo-satellite", "lte"];
 
-/// The help of every command, by its name.
+/// The help of every command of both programs, by program and name.
 fn helps(env: &Env) -> Vec<(String, String)> {
-    let help = |name: &&str| {
+    let help = |program: &str, name: &str| {
         let args: Vec<&str> = name.split_whitespace().chain(["--help"]).collect();
-        ((*name).to_owned(), env.run(&args).exits(0).text())
+        let help = env.run_program(program, &args).exits(0).text();
+        (format!("{program} {name}").trim_end().to_owned(), help)
     };
-    COMMANDS.iter().map(help).collect()
+    let all = PROGRAMS.iter().flat_map(|(program, names)| names.iter().map(|n| (*program, *n)));
+    all.map(|(program, name)| help(program, name)).collect()
+}
+
+/// Writes the pages of both programs.
+fn write_pages(env: &Env) {
+    for (program, _) in PROGRAMS {
+        env.run_program(program, &["man", "pages"]).exits(0);
+    }
 }
 
 /// The options that have an entry in a help text.
@@ -75,15 +85,16 @@ fn plain(page: &str) -> String {
 }
 
 fn page_of(env: &Env, name: &str) -> String {
-    let file = format!("netblt {name}").trim_end().replace(' ', "-") + ".1";
+    let file = name.replace(' ', "-") + ".1";
     fs::read_to_string(env.path("pages").join(&file)).expect(&file)
 }
 
 #[test]
 fn pages_have_the_options_that_help_has() {
     let env = Env::new();
-    env.run(&["man", "pages"]).exits(0);
-    assert_eq!(env.names("pages").len(), COMMANDS.len());
+    write_pages(&env);
+    let count = PROGRAMS.iter().map(|(_, names)| names.len()).sum::<usize>();
+    assert_eq!(env.names("pages").len(), count);
     for (name, help) in helps(&env) {
         let page = plain(&page_of(&env, &name));
         let expected = entries(&help);
@@ -106,9 +117,8 @@ fn reference(env: &Env) -> String {
     for (name, help) in helps(env) {
         let help = help.split("\nExit codes:\n").next().unwrap_or_default();
         let help: Vec<&str> = help.lines().map(str::trim_end).collect();
-        let name = format!("netblt {name}");
         let help = help.join("\n");
-        page += &format!("\n## {}\n\n```text\n{}\n```\n", name.trim(), help.trim());
+        page += &format!("\n## {name}\n\n```text\n{}\n```\n", help.trim());
     }
     page
 }
@@ -132,7 +142,7 @@ fn the_reference_is_what_help_says() {
 #[test]
 fn no_text_names_an_option_that_does_not_exist() {
     let env = Env::new();
-    env.run(&["man", "pages"]).exits(0);
+    write_pages(&env);
     let helps = helps(&env);
     let of = |name: &str| {
         let found = helps.iter().find(|(own, _)| own == name);
@@ -142,13 +152,13 @@ fn no_text_names_an_option_that_does_not_exist() {
     for (name, help) in &helps {
         let mut known = of(name);
         // Another command's, if the text speaks of it.
-        for (other, _) in helps.iter().filter(|(other, _)| !other.is_empty()) {
+        for (other, _) in helps.iter().filter(|(other, _)| other.contains(' ')) {
             // A page speaks of all that is below it.
-            if name.is_empty() || other.starts_with(&format!("{name} ")) {
+            if other.starts_with(&format!("{name} ")) {
                 known.extend(of(other));
             }
             let words: Vec<&str> = help.split(['`', ' ', '\n']).collect();
-            let parts: Vec<&str> = ["netblt"].into_iter().chain(other.split(' ')).collect();
+            let parts: Vec<&str> = other.split(' ').collect();
             if words.windows(parts.len()).any(|window| window == parts) {
                 known.extend(of(other));
             }
@@ -169,8 +179,8 @@ fn no_text_names_an_option_that_does_not_exist() {
 #[test]
 fn a_synopsis_names_values_and_what_repeats() {
     let env = Env::new();
-    env.run(&["man", "pages"]).exits(0);
-    let page = plain(&page_of(&env, "send"));
+    write_pages(&env);
+    let page = plain(&page_of(&env, "netblt send"));
     for part in [
         "[--progress[=TIME]]",
         "[--to\\ TICKET]",
@@ -180,9 +190,9 @@ fn a_synopsis_names_values_and_what_repeats() {
     ] {
         assert!(page.contains(part), "{part} is not in {page}");
     }
-    let page = plain(&page_of(&env, "emulate relay"));
+    let page = plain(&page_of(&env, "netblt-lab emulate relay"));
     assert!(page.contains("\n--to\\ HOST:PORT\n"), "{page}");
-    let page = plain(&page_of(&env, "emulate tun"));
+    let page = plain(&page_of(&env, "netblt-lab emulate tun"));
     assert!(page.contains("[-- COMMAND...]"), "{page}");
 }
 
@@ -192,7 +202,7 @@ fn pages_read_well_at_80_columns() {
         return skip("no `groff`");
     }
     let env = Env::new();
-    env.run(&["man", "pages"]).exits(0);
+    write_pages(&env);
     for name in env.names("pages") {
         let output = Command::new("groff")
             .args(["-ww", "-Tutf8", "-man", "-rLL=80n", "-P-c"])
@@ -224,12 +234,14 @@ fn pages_read_well_at_80_columns() {
 #[test]
 fn bash_completes_networks_by_name() {
     let env = Env::new();
-    let script = env.path("completions");
-    fs::write(&script, env.run(&["completions", "bash"]).exits(0).stdout).expect("a file");
-    let complete = |words: &[&str]| {
+    let complete = |program: &str, words: &[&str]| {
+        let script = env.path("completions");
+        let completions = env.run_program(program, &["completions", "bash"]).exits(0);
+        fs::write(&script, completions.stdout).expect("a file");
         let line = format!(
-            ". {}; COMP_WORDS=(netblt {} ''); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); \
-             _netblt netblt '' \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[@]}}\"",
+            ". {}; COMP_WORDS=({program} {} ''); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); \
+             _{program} {program} '' \"${{COMP_WORDS[COMP_CWORD-1]}}\"; \
+             echo \"${{COMPREPLY[@]}}\"",
             text(&script),
             words.join(" ")
         );
@@ -237,10 +249,10 @@ fn bash_completes_networks_by_name() {
         String::from_utf8_lossy(&output.expect("bash ran").stdout).into_owned()
     };
     for words in [vec!["emulate", "relay", "--scenario"], vec!["simulate", "--scenario"]] {
-        let found = complete(&words);
+        let found = complete("netblt-lab", &words);
         assert!(NETWORKS.iter().all(|name| found.contains(name)), "{words:?}: {found}");
     }
-    assert_eq!(complete(&["plan", "--rate"]).trim(), "", "no file is a rate");
+    assert_eq!(complete("netblt", &["plan", "--rate"]).trim(), "", "no file is a rate");
 }
 
 #[test]
@@ -248,30 +260,31 @@ fn fish_and_zsh_complete_networks_and_files() {
     let env = Env::new();
     env.make_file("mine.toml", 1);
     if installed("fish") {
-        let script = env.run(&["completions", "fish"]).exits(0).stdout;
-        fs::write(env.path("completions.fish"), script).expect("a file");
         let complete = |line: &str| {
-            let line = format!("source completions.fish; complete -C 'netblt {line}'");
+            let (program, _) = line.split_once(' ').expect("a command");
+            let script = env.run_program(program, &["completions", "fish"]).exits(0).stdout;
+            fs::write(env.path("completions.fish"), script).expect("a file");
+            let line = format!("source completions.fish; complete -C '{line}'");
             let mut command = Command::new("fish");
             command.env("HOME", env.path("")).current_dir(env.path(""));
             let output = command.args(["--no-config", "-c", &line]).output().expect("fish ran");
             String::from_utf8_lossy(&output.stdout).into_owned()
         };
-        let found = complete("emulate relay --scenario ");
+        let found = complete("netblt-lab emulate relay --scenario ");
         for name in NETWORKS.iter().chain(&["mine.toml"]) {
             assert!(found.contains(name), "{name} is not in {found}");
         }
-        assert_eq!(complete("plan --rate "), "", "no file is a rate");
+        assert_eq!(complete("netblt plan --rate "), "", "no file is a rate");
     } else {
         skip("no `fish`");
     }
-    let script = env.run(&["completions", "zsh"]).exits(0);
+    let script = env.run_program("netblt-lab", &["completions", "zsh"]).exits(0);
     let offers = "{_alternative \"networks:network:(bufferbloat ";
     assert_eq!(script.text().matches(offers).count(), 4, "relay, tun, compare and simulate");
     if installed("zsh") {
-        fs::write(env.path("_netblt"), script.stdout).expect("a file");
+        fs::write(env.path("_netblt-lab"), script.stdout).expect("a file");
         let mut command = Command::new("zsh");
-        let output = command.args(["-n", "_netblt"]).current_dir(env.path("")).output();
+        let output = command.args(["-n", "_netblt-lab"]).current_dir(env.path("")).output();
         let output = output.expect("zsh ran");
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     } else {
@@ -282,7 +295,7 @@ fn fish_and_zsh_complete_networks_and_files() {
 #[test]
 fn manual_pages_come_from_the_same_source() {
     let env = Env::new();
-    env.run(&["man", "pages"]).exits(0);
+    write_pages(&env);
     let names = env.names("pages");
     for name in ["netblt.1", "netblt-send.1", "netblt-receive.1", "netblt-bench.1", "netblt-demo.1"]
     {
@@ -304,6 +317,8 @@ fn completions_exist_and_survive_a_closed_pipe() {
         assert!(text.contains("receive"), "{shell}");
         // That is for `netblt cp` to start, and no help shows it.
         assert!(!text.contains("far-end") && !text.contains("far__end"), "{shell}");
+        let text = env.run_program("netblt-lab", &["completions", shell]).exits(0).text();
+        assert!(text.contains("emulate") && !text.contains("receive"), "{shell}");
     }
     let mut command = env.command(&["completions", "bash"]);
     let (reader, writer) = std::io::pipe().expect("a pipe");

@@ -39,7 +39,7 @@ pub(crate) fn script(env: &Env, name: &str, text: &str) -> PathBuf {
 }
 
 pub(crate) fn program_directory() -> String {
-    let program = Path::new(env!("CARGO_BIN_EXE_netblt"));
+    let program = Path::new(super::programs::netblt());
     program.parent().expect("a directory").display().to_string()
 }
 

@@ -5,6 +5,7 @@
 pub(crate) mod busy;
 pub(crate) mod far;
 pub(crate) mod nets;
+pub(crate) mod programs;
 pub(crate) mod sshd;
 pub(crate) mod tried;
 
@@ -22,47 +23,6 @@ use tempfile::TempDir;
 
 /// Longer than anything here takes, on a busy machine too; only a bug gets this far.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
-
-/// Every command there is.
-pub(crate) const COMMANDS: [&str; 37] = [
-    "",
-    "cp",
-    "send",
-    "receive",
-    "serve",
-    "ls",
-    "stat",
-    "rm",
-    "mkdir",
-    "mv",
-    "keygen",
-    "clean",
-    "fleet",
-    "fleet plan",
-    "fleet run-chunk",
-    "fleet submit",
-    "fleet status",
-    "fleet verify",
-    "fleet manifest",
-    "fleet clean",
-    "control",
-    "bench",
-    "demo",
-    "emulate",
-    "emulate relay",
-    "emulate tun",
-    "emulate list",
-    "report",
-    "report trace",
-    "report transfer",
-    "report rfc1030",
-    "report ornl",
-    "report compare",
-    "plan",
-    "simulate",
-    "completions",
-    "man",
-];
 
 /// Where a test's files and programs live.
 pub(crate) struct Env {
@@ -152,9 +112,16 @@ impl Env {
         names
     }
 
-    /// The program with nothing of the caller's environment that matters to it.
+    /// The program that has the command, the first of these words, with nothing of the caller's
+    /// environment that matters to it.
     pub(crate) fn command<A: AsRef<OsStr>>(&self, args: &[A]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_netblt"));
+        let first = args.first().and_then(|word| word.as_ref().to_str()).unwrap_or_default();
+        self.command_of(programs::with_command(first), args)
+    }
+
+    /// The same of the program with this path.
+    pub(crate) fn command_of<A: AsRef<OsStr>>(&self, program: &str, args: &[A]) -> Command {
+        let mut command = Command::new(program);
         command
             .args(args)
             .current_dir(self.directory.path())
@@ -172,6 +139,11 @@ impl Env {
 
     pub(crate) fn run<A: AsRef<OsStr>>(&self, args: &[A]) -> Finished {
         self.start(args).finish()
+    }
+
+    /// Runs the program of this name: both have `man`, `completions` and `--help`.
+    pub(crate) fn run_program<A: AsRef<OsStr>>(&self, program: &str, args: &[A]) -> Finished {
+        Running::new(self.command_of(programs::named(program), args)).finish()
     }
 
     /// Runs with these bytes as standard input.

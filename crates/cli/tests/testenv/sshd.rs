@@ -93,7 +93,7 @@ impl Sshd {
     /// The words of that command behind the program's name.
     pub(crate) fn words(&self, args: &[&str]) -> Vec<String> {
         let config = self.config.to_str().expect("text");
-        let own = ["cp", "-F", config, "--remote-netblt", env!("CARGO_BIN_EXE_netblt")];
+        let own = ["cp", "-F", config, "--remote-netblt", super::programs::netblt()];
         own.iter().chain(args).map(|word| (*word).to_owned()).collect()
     }
 

@@ -6,6 +6,8 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 
+use super::programs;
+
 /// The exit code of those whose command line makes no sense: such a run has tried nothing.
 const REFUSED: i32 = 1;
 
@@ -14,17 +16,19 @@ pub(crate) fn place() -> Option<PathBuf> {
     std::env::var_os("NETBLT_TRIED").map(PathBuf::from)
 }
 
-/// What follows the program in this command, also behind another command (`ip netns exec`, say).
+/// The program's name and what follows it in this command, also behind another command
+/// (`ip netns exec`, say).
 pub(crate) fn args(command: &Command) -> Vec<String> {
-    let program = env!("CARGO_BIN_EXE_netblt");
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words = words.map(|word| word.to_string_lossy().into_owned());
-    words.skip_while(|word| word != program).skip(1).collect()
+    let mut words = words.skip_while(|word| programs::name_of(word).is_none());
+    let name = words.next().and_then(|word| programs::name_of(&word)).map(str::to_owned);
+    name.into_iter().chain(words).collect()
 }
 
 /// A run with these arguments ended with this code, as its test expected.
 pub(crate) fn note(args: &[String], code: i32) {
-    if code != REFUSED && !args.is_empty() {
+    if code != REFUSED && args.len() > 1 {
         append(&serde_json::to_string(args).expect("text"));
     }
 }

@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use super::{none, sources};
 
 /// Names that may stand more than once in a crate, and why.
-const TWICE: [(&str, &str, &str); 3] = [
+const TWICE: [(&str, &str, &str); 5] = [
     ("commands", "Args", "clap's name for the options of a command, one in each command's file"),
+    ("lab", "Args", "clap's name for the options of a command, one in each command's file"),
     ("commands", "Command", "clap's name for the subcommands of a command"),
-    ("emu", "Waiter", "one of the two is compiled, by the operating system"),
+    ("lab", "Command", "clap's name for the subcommands of a command"),
+    ("relay", "Waiter", "one of the two is compiled, by the operating system"),
 ];
 /// Functions whose parameter is a tuple: there may be fewer, not more.
 const TUPLES: usize = 71;

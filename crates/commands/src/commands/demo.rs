@@ -20,13 +20,13 @@ use netblt::{
     Cancel, Destination, Error, Observer, Options, Progress, Rendezvous, Source, Summary, Ticket,
     Warning,
 };
-use netblt_emu::relay::{Relay, RelayReport};
 use netblt_path::rng::Probability;
 use netblt_path::text;
 use netblt_path::{LinkOptions, QueueLimit};
 use netblt_proto::config::{Config, Role, Wire};
 use netblt_proto::units::Rate;
 use netblt_proto::wire::data_overhead;
+use netblt_relay::{Relay, RelayReport};
 use tempfile::TempDir;
 
 use crate::args::OutputArgs;

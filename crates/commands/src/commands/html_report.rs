@@ -1,4 +1,4 @@
-//! `--report FILE.html`: the page of `netblt report transfer` for the running transfer.
+//! `--report FILE.html`: the page of `netblt-lab report transfer` for the running transfer.
 
 use std::path::{Path, PathBuf};
 

@@ -5,17 +5,14 @@ mod clean;
 mod control;
 mod cp;
 mod demo;
-mod emulate;
 mod fleet;
 mod html_report;
 mod keygen;
 mod plan;
 mod receive;
-mod report;
 pub(crate) mod send;
 mod serve;
 mod server_files;
-mod simulate;
 
 use std::process::ExitCode;
 
@@ -40,10 +37,7 @@ pub(crate) enum Command {
     Control(control::Args),
     Bench(bench::Args),
     Demo(demo::Args),
-    Emulate(emulate::Args),
-    Report(report::Args),
     Plan(plan::Args),
-    Simulate(simulate::Args),
     Completions(man::CompletionsArgs),
     Man(man::ManArgs),
     FarEnd(crate::copy::ssh::agent::Args),
@@ -67,10 +61,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Control(args) => control::run(&args).into(),
         Command::Bench(args) => bench::run(&args).into(),
         Command::Demo(args) => demo::run(&args).into(),
-        Command::Emulate(args) => emulate::run(&args),
-        Command::Report(args) => report::run(&args).into(),
         Command::Plan(args) => plan::run(&args).into(),
-        Command::Simulate(args) => simulate::run(&args).into(),
         Command::Completions(args) => man::completions(&args, &program()).into(),
         Command::Man(args) => man::man(&args, &program()).into(),
         Command::FarEnd(args) => crate::copy::ssh::agent::run(&args).into(),

@@ -10,7 +10,7 @@ use tun_rs::{
 };
 
 use super::inbox::{GSO_NONE, NEEDS_CSUM};
-use crate::packet::{fold, sum};
+use netblt_relay::checksum::{fold, sum};
 
 /// The largest IP packet, which what is put together looks like.
 const MAX_BYTES: usize = 65_535;

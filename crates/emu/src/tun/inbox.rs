@@ -4,7 +4,7 @@ use std::io;
 
 use tun_rs::{SyncDevice, VIRTIO_NET_HDR_LEN, VirtioNetHdr, gso_split};
 
-use crate::packet::{fold, sum};
+use netblt_relay::checksum::{fold, sum};
 
 /// A flag of the device's header: the checksum is half done.
 pub(super) const NEEDS_CSUM: u8 = 1;
