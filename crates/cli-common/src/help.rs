@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use clap::{Arg, Command};
 
-use crate::man;
 use crate::program::Program;
 
 /// clap adds this command by itself, so it has no text of ours.
@@ -15,11 +14,29 @@ const COLUMNS: usize = 100;
 
 /// The command line with the help as users see it.
 pub(crate) fn command(program: &Program) -> Command {
-    let command = man::named(program.command.clone());
+    let command = named(program.command.clone());
     let template = template(program);
     program.shown.iter().fold(command.help_template(template), |command, (path, shown)| {
         shortened(command, path, shown)
     })
+}
+
+/// The command line with examples for this program in the help of the two.
+pub(crate) fn named(command: Command) -> Command {
+    let name = command.get_name().to_owned();
+    let first = command.get_subcommands().next().map(|first| format!("-{}", first.get_name()));
+    let man = format!("To read one: man -l DIR/{name}{}.1", first.unwrap_or_default());
+    let file = format!("~/.local/share/bash-completion/completions/{name}");
+    let bash = format!("For bash: {name} completions bash > {file}");
+    command
+        .mut_subcommand("man", |command| explained(command, &man))
+        .mut_subcommand("completions", |command| explained(command, &bash))
+}
+
+/// The command with this text below its first line.
+fn explained(command: Command, text: &str) -> Command {
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    command.long_about(format!("{about}\n\n{text}"))
 }
 
 /// clap's own template, but for the groups.

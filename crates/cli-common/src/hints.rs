@@ -75,8 +75,8 @@ pub fn on_warning(warning: &Warning) -> String {
 pub fn on_limit(limited_by: LimitedBy) -> &'static str {
     match limited_by {
         LimitedBy::Path => {
-            "The path: it carried no more than this. Of a `--trace FILE`, `netblt-lab report \
-             transfer FILE` names the cause, such as other traffic, a policer or random loss."
+            "The path: it carried no more than this. The page of `--report FILE.html` names the \
+             cause, such as other traffic, a policer or random loss."
         }
         LimitedBy::SenderDisk => {
             "The sender's disk or pipe: it gave data no faster; a faster disk would help."

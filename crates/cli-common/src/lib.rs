@@ -8,6 +8,7 @@
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
 mod allocator;
+pub mod command_line;
 mod completions;
 pub mod exit;
 mod help;

@@ -7,11 +7,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::{Command, ValueHint};
+use clap::ValueHint;
 use clap_complete::Shell;
 
 use crate::completions;
 use crate::exit::{Code, Failure};
+use crate::help;
 use crate::outcome;
 use crate::program::Program;
 use crate::stdout;
@@ -31,24 +32,6 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// The command line with examples for this program in the help of the two.
-pub(crate) fn named(command: Command) -> Command {
-    let name = command.get_name().to_owned();
-    let first = command.get_subcommands().next().map(|first| format!("-{}", first.get_name()));
-    let man = format!("To read one: man -l DIR/{name}{}.1", first.unwrap_or_default());
-    let file = format!("~/.local/share/bash-completion/completions/{name}");
-    let bash = format!("For bash: {name} completions bash > {file}");
-    command
-        .mut_subcommand("man", |command| explained(command, &man))
-        .mut_subcommand("completions", |command| explained(command, &bash))
-}
-
-/// The command with this text below its first line.
-fn explained(command: Command, text: &str) -> Command {
-    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-    command.long_about(format!("{about}\n\n{text}"))
-}
-
 /// Writes the pages of the program.
 pub fn man(args: &ManArgs, program: &Program) -> Code {
     let written = pages(&args.directory, program).map_err(|error| {
@@ -60,7 +43,7 @@ pub fn man(args: &ManArgs, program: &Program) -> Code {
 
 fn pages(directory: &Path, program: &Program) -> io::Result<()> {
     fs::create_dir_all(directory)?;
-    let mut command = named(program.command.clone()).disable_help_subcommand(true);
+    let mut command = help::named(program.command.clone()).disable_help_subcommand(true);
     command.build();
     page::write_all(&command, program, directory)
 }

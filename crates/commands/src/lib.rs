@@ -25,7 +25,7 @@ mod server_client;
 use std::process::ExitCode;
 
 use clap::Parser;
-use netblt_cli_common::{exit, hints, outcome, signals, stdout, units};
+use netblt_cli_common::{command_line, exit, hints, outcome, signals, stdout, units};
 
 use crate::commands::Command;
 
@@ -49,7 +49,7 @@ pub(crate) struct Cli {
 
 /// The whole program: to be called once, before there is a second thread.
 pub fn main() -> ExitCode {
-    match program::program().read::<Cli>() {
+    match command_line::read::<Cli>(&program::program()) {
         Ok(cli) => stdout::end(commands::run(cli.command)),
         Err(code) => code,
     }

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use netblt_cli_common::man::{self, CompletionsArgs, ManArgs};
-use netblt_cli_common::{exit, json, outcome, signals, stdout, units};
+use netblt_cli_common::{command_line, exit, json, outcome, signals, stdout, units};
 
 use crate::program::program;
 
@@ -46,7 +46,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match program().read::<Cli>() {
+    match command_line::read::<Cli>(&program()) {
         Ok(cli) => stdout::end(run(cli.command)),
         Err(code) => code,
     }

@@ -89,10 +89,12 @@ pub(crate) fn program() -> Program {
 
 #[cfg(test)]
 mod tests {
+    use netblt_cli_common::command_line;
+
     use super::*;
 
     #[test]
     fn the_tables_fit_the_command_line_and_no_option_shows_a_number_parsers_error() {
-        assert_eq!(program().problems(), Vec::<String>::new());
+        assert_eq!(command_line::problems(&program()), Vec::<String>::new());
     }
 }
