@@ -240,10 +240,10 @@ fn bash_completes_networks_by_name() {
         fs::write(&script, completions.stdout).expect("a file");
         let line = format!(
             ". {}; COMP_WORDS=({program} {} ''); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); \
-             _{program} {program} '' \"${{COMP_WORDS[COMP_CWORD-1]}}\"; \
-             echo \"${{COMPREPLY[@]}}\"",
+             _{} {program} '' \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[@]}}\"",
             text(&script),
-            words.join(" ")
+            words.join(" "),
+            program.replace('-', "__")
         );
         let output = Command::new("bash").args(["-c", &line]).stderr(Stdio::null()).output();
         String::from_utf8_lossy(&output.expect("bash ran").stdout).into_owned()

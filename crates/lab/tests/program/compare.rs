@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::testenv::{self, Env, LIMIT, Running, installed, text, wait_until};
+use crate::testenv::{self, Env, LIMIT, Running, installed, programs, text, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -20,6 +20,8 @@ fn able() -> bool {
 }
 
 fn start(env: &Env, args: &[&str]) -> Running {
+    // The one beside it takes part.
+    assert!(Path::new(programs::netblt()).is_file());
     let mut command = env.command(&[&["report", "compare"], args].concat());
     command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
     Running::new(command)
