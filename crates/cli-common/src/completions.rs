@@ -10,7 +10,7 @@ const SCENARIO: &str = "scenario";
 
 /// The command line with a hint at every value that has neither a list nor a path's type. Only for
 /// generating: a network may be a file as well, which this one would refuse.
-pub(crate) fn hinted(command: Command) -> Command {
+fn hinted(command: Command) -> Command {
     let command = command.mut_args(|arg| {
         if arg.get_id() == SCENARIO {
             return arg.value_parser(PossibleValuesParser::new(scenario::names()));
@@ -24,7 +24,7 @@ pub(crate) fn hinted(command: Command) -> Command {
 }
 
 /// The same without the commands that no help shows: they are for other programs.
-pub(crate) fn without_hidden(command: &Command) -> Command {
+fn without_hidden(command: &Command) -> Command {
     let visible = command.get_subcommands().filter(|command| !command.is_hide_set());
     Command::new(command.get_name().to_owned())
         .version(env!("CARGO_PKG_VERSION"))
@@ -47,8 +47,23 @@ fn hint(arg: &Arg) -> Option<ValueHint> {
     }
 }
 
+/// The completions for a shell. `command` is what it completes.
+pub(crate) fn script(shell: Shell, command: &Command) -> String {
+    let name = command.get_name();
+    // For bash, clap writes two different names for a subcommand of a program with a hyphen.
+    let word = if shell == Shell::Bash { name.replace('-', "_") } else { name.to_owned() };
+    let mut command = without_hidden(&hinted(command.clone()));
+    // Into memory first: the generator panics when its output cannot be written.
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut command, &word, &mut text);
+    let text = String::from_utf8_lossy(&text);
+    let registered =
+        text.replace(&format!(" -o default {word}\n"), &format!(" -o default {name}\n"));
+    with_files(shell, &registered)
+}
+
 /// Adds files to where only names of networks are offered; bash falls back to files by itself.
-pub(crate) fn with_files(shell: Shell, text: &str) -> String {
+fn with_files(shell: Shell, text: &str) -> String {
     let names = scenario::names().collect::<Vec<_>>().join(" ");
     match shell {
         Shell::Zsh => text.replace(

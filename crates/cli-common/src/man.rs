@@ -50,10 +50,6 @@ fn pages(directory: &Path, program: &Program) -> io::Result<()> {
 
 /// Prints the completions of the program.
 pub fn completions(args: &CompletionsArgs, program: &Program) -> Code {
-    // Into memory first: the generator panics when its output cannot be written.
-    let mut text = Vec::new();
-    let mut command = completions::without_hidden(&completions::hinted(program.command.clone()));
-    clap_complete::generate(args.shell, &mut command, program.name, &mut text);
-    let text = completions::with_files(args.shell, &String::from_utf8_lossy(&text));
+    let text = completions::script(args.shell, &program.command);
     outcome::end(stdout::print(&text), false)
 }

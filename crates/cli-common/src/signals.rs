@@ -107,7 +107,7 @@ pub fn asked_as_well() -> bool {
 
 /// A file that becomes larger than `ulimit -f` is an error like others, and not the end of the
 /// program with a half of everything left behind.
-pub fn survive_large_files() {
+pub(crate) fn survive_large_files() {
     // Without it, the signal ends the program as before.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }

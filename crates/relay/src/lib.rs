@@ -42,9 +42,9 @@ use socket::{ReceiveBatch, Socket};
 use wait::Waiter;
 
 /// More clients than this at a time are refused: each costs a socket.
-pub const MAX_CLIENTS: usize = 1024;
+const MAX_CLIENTS: usize = 1024;
 /// A client from which and for which nothing came for this long is forgotten.
-pub const IDLE_LIMIT: Duration = Duration::from_secs(300);
+const IDLE_LIMIT: Duration = Duration::from_secs(300);
 /// IP bytes in each direction beyond which a relay takes no more: a slip in a scenario (an hour's
 /// delay, an unlimited queue behind an outage) must not eat the machine's memory. The fattest path
 /// anyone has asked for, 10 Gbit/s over 300 ms with a queue as long, is 750 MB.

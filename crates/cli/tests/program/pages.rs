@@ -243,7 +243,7 @@ fn bash_completes_networks_by_name() {
              _{} {program} '' \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[@]}}\"",
             text(&script),
             words.join(" "),
-            program.replace('-', "__")
+            program.replace('-', "_")
         );
         let output = Command::new("bash").args(["-c", &line]).stderr(Stdio::null()).output();
         String::from_utf8_lossy(&output.expect("bash ran").stdout).into_owned()
@@ -253,6 +253,11 @@ fn bash_completes_networks_by_name() {
         assert!(NETWORKS.iter().all(|name| found.contains(name)), "{words:?}: {found}");
     }
     assert_eq!(complete("netblt", &["plan", "--rate"]).trim(), "", "no file is a rate");
+    assert!(complete("netblt-lab", &[]).contains("emulate"));
+    for (program, _) in PROGRAMS {
+        let script = env.run_program(program, &["completions", "bash"]).exits(0).text();
+        assert_eq!(script.matches(&format!(" -o default {program}\n")).count(), 2, "{program}");
+    }
 }
 
 #[test]
