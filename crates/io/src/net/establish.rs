@@ -62,21 +62,20 @@ pub(crate) struct Mux {
 }
 
 /// In order: the connection is not open yet; it is open; the peer has answered on a branch; no more
-/// branches can open; the peer knows no branches.
+/// branches can open.
 const NEW: u8 = 0;
 const OPEN: u8 = 1;
 const KNOWN: u8 = 2;
 const OVER: u8 = 3;
-const REFUSED: u8 = 4;
 
 impl Mux {
     pub(crate) fn new(jobs: Sender<MuxRequest>, waker: Waker) -> Self {
         Self { jobs, waker, state: Arc::default(), subflows: Arc::default() }
     }
 
-    /// No more branches can open. If the peer knows no branches, none ever can.
-    pub(crate) fn end(&self, refused: bool) {
-        self.state.fetch_max(if refused { REFUSED } else { OVER }, Ordering::SeqCst);
+    /// No more branches can open.
+    pub(crate) fn end(&self) {
+        self.state.fetch_max(OVER, Ordering::SeqCst);
     }
 
     /// The connection is open, to an end that takes subflows or not.
@@ -102,12 +101,7 @@ impl Mux {
 
     /// Whether nothing more branches.
     pub(crate) fn is_over(&self) -> bool {
-        self.state.load(Ordering::SeqCst) >= OVER
-    }
-
-    /// Whether the other end knows no branches.
-    pub(crate) fn is_refused(&self) -> bool {
-        self.state.load(Ordering::SeqCst) == REFUSED
+        self.state.load(Ordering::SeqCst) == OVER
     }
 
     /// The waker of the reading thread.

@@ -87,13 +87,12 @@ impl ServerState<'_> {
         let subflows = self.subflows_for(stem, &waker);
         let at_first = parameters.max_outstanding.min(self.options.buffers);
         let image_bytes = image_bytes as usize;
-        let may_branch = stem.is_none() && self.config.branches;
         let mut put = None;
         let task = match role {
             Role::Sender if parameters.client == ASK && lender.is_none() => {
                 Task::Sending(Box::new(Sending::on_request(session, waker, subflows)))
             }
-            Role::Sender if parameters.client == SESSION && lender.is_none() && may_branch => {
+            Role::Sender if parameters.client == SESSION && lender.is_none() && stem.is_none() => {
                 Task::Session
             }
             Role::Receiver => {

@@ -497,9 +497,7 @@ impl Client<'_> {
                 Ok(_) => return Ok(found),
                 Err(error) => error,
             };
-            let unknown = self.session.filter(|_| line.is_some()).is_some_and(Session::is_unknown);
-            let again = unknown || line.is_some() && repeats && is_lost(&error);
-            if last || !again {
+            if last || !(line.is_some() && repeats && is_lost(&error)) {
                 return Err(match first {
                     Some(first) => more_informative(first, error),
                     None => error,

@@ -137,7 +137,7 @@ impl Client<'_> {
         }
     }
 
-    /// The session's connection, if it is open and the server is known to have sessions.
+    /// The session's connection, if it is open and the server has answered on a branch of it.
     pub(super) fn known_line(&self) -> Option<Mux> {
         // A trace begins with its connection.
         self.session.filter(|_| self.options.trace.is_none()).and_then(Session::known_mux)

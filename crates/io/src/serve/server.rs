@@ -75,17 +75,6 @@ pub fn serve(
     observer: &mut dyn ServerObserver,
     cancel: &Cancel,
 ) -> Result<(), Error> {
-    serve_with(true, service, options, observer, cancel)
-}
-
-/// The same. Without `sessions` it behaves like a server that does not know them.
-pub(super) fn serve_with(
-    sessions: bool,
-    service: &Service,
-    options: &Options,
-    observer: &mut dyn ServerObserver,
-    cancel: &Cancel,
-) -> Result<(), Error> {
     let permissions = Arc::new(service.permissions.clone());
     let root = open_root(&permissions.root)?;
     let pool = MemoryPool::new(service.memory, service.max_sessions.into());
@@ -102,11 +91,8 @@ pub(super) fn serve_with(
         None => Secret(entropy()?),
     };
     // The receiver proposes the ceiling of the sender.
-    let config = Config {
-        accept_any_role: true,
-        branches: sessions,
-        ..config(&options, Role::Receiver, None)
-    };
+    let config =
+        Config { accept_any_role: true, branches: true, ..config(&options, Role::Receiver, None) };
     let v6 = socket.local().is_ipv6();
     let identity = service.members.as_ref().map(|members| Identity::server(members.authorized()));
     let shared = identity.is_none().then(|| secret.clone());

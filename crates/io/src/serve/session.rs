@@ -2,8 +2,8 @@
 //! branch (`docs/protocol §4.10, §8.8`).
 //!
 //! A thread reads its socket and keeps it alive. Each request is driven by the thread that asks.
-//! The next request opens a lost session again. If the server knows no sessions, each request has a
-//! connection of its own.
+//! The next request opens a lost session again. With a given local port each request has a
+//! connection of its own instead.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -22,7 +22,7 @@ use netblt_proto::time::Instant;
 use super::request::SESSION;
 use crate::cancel::Cancel;
 use crate::config::config;
-use crate::error::{Error, RequestErrorKind};
+use crate::error::Error;
 use crate::net::connections::Oversize;
 use crate::net::demux_queue::{Batch, DemuxQueue};
 use crate::net::dialer::Dialer;
@@ -35,7 +35,6 @@ use crate::net::poller::Poller;
 use crate::net::socket::Socket;
 use crate::observer::Observer;
 use crate::options::Options;
-use crate::request_error::RequestError;
 use crate::ticket::Rendezvous;
 use crate::transfer::subflows;
 
@@ -104,8 +103,9 @@ enum SessionState {
     /// No request so far, or none for a while.
     Closed,
     Open(Mux, JoinHandle<()>),
-    /// The server knows no sessions.
-    Unknown,
+    /// Each request has a connection of its own: the session has a given local port, which can have
+    /// one connection only, and large fetches need it.
+    Unshared,
 }
 
 impl Session {
@@ -114,8 +114,7 @@ impl Session {
     pub fn new(rendezvous: Rendezvous, options: &Options) -> Self {
         let mut options = options.clone();
         (options.trace, options.control) = (None, None);
-        // A given port can have one connection, and large fetches need it.
-        let state = if options.port == 0 { SessionState::Closed } else { SessionState::Unknown };
+        let state = if options.port == 0 { SessionState::Closed } else { SessionState::Unshared };
         let state = Mutex::new(state);
         let (puts, beside, over) = (Mutex::new(0), AtomicUsize::new(0), Condvar::new());
         Self(Arc::new(SessionInner { rendezvous, options, state, puts, beside, over }))
@@ -153,7 +152,7 @@ impl Session {
     ) -> Result<Option<Mux>, Error> {
         let mut state = lock(&self.0.state);
         match &*state {
-            SessionState::Unknown => return Ok(None),
+            SessionState::Unshared => return Ok(None),
             SessionState::Open(mux, _) if !mux.is_over() => return Ok(Some(mux.clone())),
             SessionState::Open(..) | SessionState::Closed => {}
         }
@@ -165,23 +164,12 @@ impl Session {
         Ok(Some(mux))
     }
 
-    /// The same if a session is open, and its server is known to have sessions.
+    /// The same if a session is open, and its server has answered on a branch.
     pub(super) fn known_mux(&self) -> Option<Mux> {
         match &*lock(&self.0.state) {
             SessionState::Open(mux, _) if mux.is_confirmed() => Some(mux.clone()),
             _ => None,
         }
-    }
-
-    /// Whether the server has refused sessions.
-    pub(super) fn is_unknown(&self) -> bool {
-        let mut state = lock(&self.0.state);
-        if let SessionState::Open(mux, _) = &*state
-            && mux.is_refused()
-        {
-            *state = SessionState::Unknown;
-        }
-        matches!(*state, SessionState::Unknown)
     }
 
     /// Closes the session, if it is open, when its requests are over. The server is notified, which
@@ -247,7 +235,7 @@ fn begin((mut host, dialer): (IoContext, Dialer)) -> Result<(Mux, JoinHandle<()>
     let run = move || {
         let mut trunk = MuxConnections::new(dialer, branches);
         let ended = event_loop::run(&mut trunk, &mut reading, &mut host);
-        reading.mux.end(false);
+        reading.mux.end();
         let tried = (!reading.opened).then(|| trunk.tried());
         let confirmed = reading.confirmed;
         reading.fail_all(|| match &ended {
@@ -463,7 +451,7 @@ impl Application for SessionReader {
         }
         let idle = self.closing.is_some() || now.since(self.busy) >= IDLE;
         if idle && self.has_parted(now) && self.requests.is_empty() {
-            self.mux.end(false);
+            self.mux.end();
             // It leaves in this turn, and if it is lost the server sees for itself.
             end.quit(now, "no more requests");
             self.branches.table().closing_branches.clear();
@@ -485,9 +473,8 @@ impl Application for SessionReader {
                 self.mux.open(subflows::from_client_string(&parameters.client) > Some(1));
             }
             Event::Closed(reason) => {
-                let unknown = matches!(&reason, CloseReason::PeerQuit(words) if refuses(words));
                 self.confirmed = self.mux.is_confirmed();
-                self.mux.end(unknown);
+                self.mux.end();
                 // For one that has served branches it does not matter why it is gone.
                 let messages = if self.confirmed { &CloseReason::Forgotten } else { &reason };
                 let mut table = self.branches.table();
@@ -526,11 +513,6 @@ impl Application for SessionReader {
     ) -> ControlFlow<CloseReason> {
         ControlFlow::Continue(())
     }
-}
-
-/// Whether these words of a server mean that it knows no sessions.
-fn refuses(words: &str) -> bool {
-    RequestError::parse(words).is_some_and(|denied| denied.what == RequestErrorKind::NotUnderstood)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,4 +1,4 @@
-//! Clients and servers of which the one knows sessions and the other does not, on loopback.
+//! Clients with a session and without one, at one server on loopback.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -9,8 +9,7 @@ use super::*;
 use crate::destination::Destination;
 use crate::options::Selection;
 use crate::serve::client::{Client, Fetch, RemoveOptions, into_directory};
-use crate::serve::server::serve_with;
-use crate::serve::{AuditRecord, Piece, ServerObserver, Service, Verdict};
+use crate::serve::{AuditRecord, Piece, ServerObserver, Service, Verdict, serve};
 use crate::ticket::Ticket;
 
 struct TestObserver(Sender<Ticket>, Sender<AuditRecord>);
@@ -44,7 +43,7 @@ struct Host {
 }
 
 impl Host {
-    fn start(sessions: bool) -> Self {
+    fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("root")).unwrap();
         let service = Service::new(directory.path().join("root"));
@@ -52,8 +51,7 @@ impl Host {
         let ((tickets, ticket), (records, accounts)) = (channel(), channel());
         let cancel = Cancel::default();
         let (at, ends) = (options.clone(), cancel.clone());
-        let run =
-            move || serve_with(sessions, &service, &at, &mut TestObserver(tickets, records), &ends);
+        let run = move || serve(&service, &at, &mut TestObserver(tickets, records), &ends);
         let thread = Some(std::thread::spawn(run));
         let rendezvous = Rendezvous::Connect(ticket.recv().unwrap());
         Self { directory, accounts: Mutex::new(accounts), rendezvous, options, cancel, thread }
@@ -63,15 +61,13 @@ impl Host {
         Client { rendezvous: &self.rendezvous, options: &self.options, cancel, session }
     }
 
-    /// From where so many requests came that were done. A session that was refused is none.
+    /// From where so many requests came that were done.
     fn peers(&self, requests: usize) -> BTreeSet<SocketAddr> {
         let (mut peers, mut done) = (BTreeSet::new(), 0);
         while done < requests {
             let account = lock(&self.accounts).recv_timeout(Duration::from_secs(30)).unwrap();
-            match account.verdict {
-                Verdict::Done => done += 1,
-                _ => assert_eq!(account.request, "none", "{account:?}"),
-            }
+            assert_eq!(account.verdict, Verdict::Done, "{account:?}");
+            done += 1;
             peers.insert(account.peer);
         }
         peers
@@ -123,65 +119,8 @@ impl Drop for Host {
 }
 
 #[test]
-fn a_server_that_knows_no_sessions_is_asked_by_connections_of_their_own() {
-    let (host, cancel) = (Host::start(false), Cancel::default());
-    let session = Session::new(host.rendezvous.clone(), &host.options);
-    let server = host.asked(Some(&session), &cancel);
-    host.ask_all(&server);
-    assert!(session.is_unknown());
-    assert!(host.peers(7).len() > 1, "each had its own");
-    // It is not tried again.
-    host.ask_all(&server);
-    host.peers(7);
-    assert!(matches!(session.mux(&mut Deaf, &cancel), Ok(None)));
-    session.close();
-}
-
-#[test]
-fn the_first_request_to_a_server_without_sessions_is_performed_once() {
-    let (host, cancel) = (Host::start(false), Cancel::default());
-    let root = host.directory.path().join("root");
-    let asks: [&dyn Fn(&Client<'_>); 5] = [
-        &|server| assert_eq!(server.make_directory(b"d", false, &mut Deaf).unwrap(), 1),
-        &|server| {
-            let put = Selection::from(vec![host.write("here", b"content")]);
-            assert!(server.put(put, b"f", &mut Deaf).unwrap().verified);
-        },
-        &|server| assert!(server.get(&fetch("f"), host.back(), &mut Deaf).unwrap().verified),
-        &|server| assert_eq!(server.stat(b"f", &mut Deaf).unwrap().length, 7),
-        &|server| server.rename(b"f", b"g", false, &mut Deaf).unwrap(),
-    ];
-    for ask in asks {
-        let session = Session::new(host.rendezvous.clone(), &host.options);
-        ask(&host.asked(Some(&session), &cancel));
-    }
-    host.peers(6);
-    assert_eq!(std::fs::read(root.join("g")).unwrap(), b"content");
-    assert_eq!(std::fs::read_dir(root).unwrap().count(), 2);
-}
-
-#[test]
-fn requests_at_once_all_learn_that_a_server_knows_no_sessions() {
-    let (host, cancel) = (Host::start(false), Cancel::default());
-    host.write("root/f", b"content");
-    let session = Session::new(host.rendezvous.clone(), &host.options);
-    let begin = std::sync::Barrier::new(12);
-    std::thread::scope(|scope| {
-        for _ in 0..12 {
-            scope.spawn(|| {
-                begin.wait();
-                let server = host.asked(Some(&session), &cancel);
-                assert_eq!(server.stat(b"f", &mut Deaf).unwrap().length, 7);
-            });
-        }
-    });
-    assert!(host.peers(12).len() > 1);
-    assert!(session.is_unknown());
-}
-
-#[test]
-fn a_client_that_knows_no_sessions_is_served_beside_one_that_does() {
-    let (host, cancel) = (Host::start(true), Cancel::default());
+fn a_client_without_a_session_is_served_beside_one_with_a_session() {
+    let (host, cancel) = (Host::start(), Cancel::default());
     host.ask_all(&host.asked(None, &cancel));
     assert!(host.peers(7).len() > 1);
     let session = Session::new(host.rendezvous.clone(), &host.options);
@@ -189,5 +128,5 @@ fn a_client_that_knows_no_sessions_is_served_beside_one_that_does() {
     assert_eq!(host.peers(7).len(), 1);
     host.ask_all(&host.asked(None, &cancel));
     assert!(host.peers(7).len() > 1);
-    assert!(session.known_mux().is_some() && !session.is_unknown());
+    assert!(session.known_mux().is_some());
 }
