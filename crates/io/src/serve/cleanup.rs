@@ -192,7 +192,7 @@ mod tests {
         let request = Request { what, path: b"f".to_vec() };
         let layout = Layout::of(&Config::new(Wire::Sealed, Role::Receiver)).unwrap();
         let (options, cancel) = (Options::default(), Cancel::default());
-        let with = handlers::HandlerContext {
+        let with = handlers::context::HandlerContext {
             options: &options,
             layout,
             cleanups,
@@ -201,7 +201,7 @@ mod tests {
             may_read,
             cancel: &cancel,
         };
-        let done = handlers::perform(&request, root, &with, None);
+        let done = handlers::dispatch::perform(&request, root, &with, None);
         done.unwrap_or_else(|denied| panic!("{denied:?}"))
     }
 

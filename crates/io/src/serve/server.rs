@@ -430,7 +430,7 @@ impl ServerApp<'_> {
         let cleanups = self.cleanup_queue.cleanups();
         let waker = self.state.waker.marking(&self.state.marks, key.number());
         let work = move || {
-            let with = handlers::HandlerContext {
+            let with = handlers::context::HandlerContext {
                 options: &options,
                 layout,
                 cleanups: &cleanups,
@@ -439,7 +439,7 @@ impl ServerApp<'_> {
                 may_read: permissions.read,
                 cancel: &cancel,
             };
-            let done = handlers::perform(&request, &root, &with, outward);
+            let done = handlers::dispatch::perform(&request, &root, &with, outward);
             // From now on it is no thread of a request's any more.
             drop(job);
             let _ = answer.send(done);
@@ -542,7 +542,7 @@ impl ServerApp<'_> {
         let number = random.first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
         let (lent, line) = pending_uploads::lend(self.state.service.members.as_ref(), lends)?;
         let put = ResponseItem::Put(number, prepared.name.clone());
-        let outgoing = handlers::outgoing([put].into_iter().chain(line), self.layout)?;
+        let outgoing = handlers::answer::outgoing([put].into_iter().chain(line), self.layout)?;
         self.state.puts.add(number, PendingUpload { peer_key, place, since: now, prepared, lent });
         Ok(outgoing)
     }

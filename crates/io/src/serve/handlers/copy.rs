@@ -1,5 +1,5 @@
-//! Renaming and copying on the server's disk: everything beneath one root, by handles, without
-//! following a link. A file gets its name when it is whole and on the disk.
+//! Copies files and directories on the server (*copy*). A file gets its name when it is whole and on
+//! the disk.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -7,20 +7,18 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps};
+use rustix::fs::{Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use super::request::Copying;
+use super::place::{MAX_DOWN, Place, flush, into_itself, is_beneath};
 use crate::cancel::Cancel;
 use crate::disk::attributes::tolerable;
-use crate::disk::rename::{id, move_new};
 use crate::disk::staging::Staging;
 use crate::disk::{flush, safe_open, sparse, staging};
 use crate::error::RequestErrorKind;
 use crate::request_error::RequestError;
+use crate::serve::request::Copying;
 
-/// A tree is removed or copied so far down.
-pub(super) const MAX_DOWN: u32 = 256;
 /// Bytes that are copied between two checks whether the request was cancelled.
 const STEP: u64 = 64 << 20;
 /// How a file is called until it gets its name, in a directory that only this process enters.
@@ -32,121 +30,6 @@ pub(super) struct Bounds {
     /// Files, directories and links.
     pub(super) count: u64,
     pub(super) bytes: u64,
-}
-
-/// A place for something: a directory and a name in it.
-pub(super) struct Place<'a> {
-    pub(super) parent: OwnedFd,
-    leaf: &'a OsStr,
-    /// The existing file there.
-    stat: Option<Stat>,
-}
-
-impl<'a> Place<'a> {
-    fn find(root: &OwnedFd, path: &'a [u8]) -> Result<Self, RequestError> {
-        if path.is_empty() {
-            return Err(RequestError::new(
-                RequestErrorKind::Forbidden,
-                "the root itself stays where it is",
-            ));
-        }
-        let (parent, leaf) = safe_open::split(path);
-        let parent = safe_open::directory(root.as_fd(), parent)?;
-        let stat = safe_open::status(&parent, leaf)?;
-        Ok(Self { parent, leaf: OsStr::from_bytes(leaf), stat })
-    }
-
-    /// Something that is there.
-    fn source(root: &OwnedFd, path: &'a [u8]) -> Result<(Self, Stat), RequestError> {
-        let place = Self::find(root, path)?;
-        let stat = place.stat.ok_or_else(|| io::Error::from(Errno::NOENT))?;
-        Ok((place, stat))
-    }
-
-    /// The target of a request: nothing may be in the way, or a file that may be replaced.
-    pub(super) fn target(
-        root: &OwnedFd,
-        path: &'a [u8],
-        replace: bool,
-    ) -> Result<Self, RequestError> {
-        let there = |denied: RequestError| RequestError {
-            why: format!("the new name: {}", denied.why),
-            ..denied
-        };
-        let place = Self::find(root, path).map_err(there)?;
-        match &place.stat {
-            Some(stat) if !replace || !safe_open::is_replaceable(stat) => {
-                Err(RequestError::new(RequestErrorKind::Exists, "the new name exists"))
-            }
-            _ => Ok(place),
-        }
-    }
-
-    /// Gives something its name here.
-    pub(super) fn take(
-        &self,
-        parent: &OwnedFd,
-        leaf: &OsStr,
-        replace: bool,
-    ) -> Result<(), RequestError> {
-        let done = if replace {
-            rustix::fs::renameat(parent, leaf, &self.parent, self.leaf)
-        } else {
-            move_new(&safe_open::path_of(&self.parent), (parent, leaf), (&self.parent, self.leaf))
-        };
-        match done {
-            Ok(()) => Ok(()),
-            // The system's words for these two errors do not help people.
-            Err(Errno::INVAL) => Err(into_itself()),
-            Err(Errno::XDEV) => {
-                let why = "the two are on different file systems: copy it, and remove the other";
-                Err(RequestError::new(RequestErrorKind::Failed, why))
-            }
-            Err(error) => Err(io::Error::from(error).into()),
-        }
-    }
-}
-
-fn into_itself() -> RequestError {
-    RequestError::new(RequestErrorKind::Failed, "cannot move or copy a directory into itself")
-}
-
-/// Whether `path` is beneath `directory`, or it itself.
-fn is_beneath(path: &[u8], directory: &[u8]) -> bool {
-    path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
-}
-
-/// Gives something another name.
-pub(super) fn rename(
-    root: &OwnedFd,
-    from: &[u8],
-    to: &[u8],
-    replace: bool,
-) -> Result<u64, RequestError> {
-    let (source, stat) = Place::source(root, from)?;
-    if safe_open::is_directory(&stat) && is_beneath(to, from) && to != from {
-        return Err(into_itself());
-    }
-    // Only a file or link takes the place of a file.
-    let replace = replace && !safe_open::is_directory(&stat);
-    let target = Place::target(root, to, replace)?;
-    // Two names of one file: the system would do nothing, and both would stay. If it has one name
-    // only, the two differ in a way that this file system ignores, such as case.
-    let same = target.stat.is_some_and(|there| id(&there) == id(&stat) && there.st_nlink > 1);
-    if from != to && same {
-        rustix::fs::unlinkat(&source.parent, source.leaf, AtFlags::empty())
-            .map_err(io::Error::from)?;
-        return Ok(1);
-    }
-    target.take(&source.parent, source.leaf, replace)?;
-    flush(&target.parent);
-    flush(&source.parent);
-    Ok(1)
-}
-
-/// Waits for the disk; a file system that cannot is not to blame for more than that.
-pub(super) fn flush(directory: &OwnedFd) {
-    let _ = flush::directory(directory);
 }
 
 /// Copies something to another name. How many files, directories and links that are.

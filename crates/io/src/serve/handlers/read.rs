@@ -8,10 +8,11 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::vec::IntoIter;
 
-use super::request::{self, Entry, Piece, ResponseItem};
 use crate::disk::safe_open;
 use crate::error::RequestErrorKind;
+use crate::name_log::NameLog;
 use crate::request_error::RequestError;
+use crate::serve::request::{self, Entry, Piece, ResponseItem};
 
 /// The answer, as a stream.
 pub(super) struct RangeReader {
@@ -94,6 +95,16 @@ impl Read for RangeReader {
                 Some(piece) => self.begin(piece),
                 None => return Ok(0),
             }
+        }
+    }
+}
+
+/// The files whose pieces are read, each once.
+pub(super) fn log_pieces(pieces: &[Piece], log: Option<&NameLog>) {
+    let mut last = None;
+    for Piece { path, .. } in pieces {
+        if last.replace(path) != Some(path) {
+            log.iter().for_each(|log| log.add(path));
         }
     }
 }

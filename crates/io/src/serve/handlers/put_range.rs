@@ -1,28 +1,24 @@
-//! Ranges of one file that come with connections of their own, at the same time, and perhaps by
-//! several servers of one directory; and the file that they become (`docs/protocol §8.9`).
+//! Prepares the upload of a range of a file (*put-range*). Ranges come with connections of their
+//! own, at the same time, and perhaps by several servers of one directory (`docs/protocol §8.9`).
 
 use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, Timespec, Timestamps};
-
-use super::cleanup::Cleanups;
-use super::rename_copy::{self, Place};
-use super::request::{Join, PutRange};
-use super::response::{Done, PreparedUpload, denied, expected};
 use crate::destination::Destination;
-use crate::disk::attributes::tolerable;
 use crate::disk::free_space::FreeSpace;
 use crate::disk::layout::Layout;
-use crate::disk::ranges::{self, WHOLE};
+use crate::disk::ranges::{self};
+use crate::disk::safe_open;
 use crate::disk::staging;
-use crate::disk::{flush, safe_open};
 use crate::error::RequestErrorKind;
 use crate::name_log::NameLog;
 use crate::options::{Options, Overwrite, Resume};
 use crate::request_error::RequestError;
+use crate::serve::cleanup::Cleanups;
+use crate::serve::request::PutRange;
+use crate::serve::response::{Done, PreparedUpload, denied, expected};
 use crate::transfer::receive::writer;
 
 /// A place for a range: in the file of all of them, which lies in the directory `path`.
@@ -62,30 +58,4 @@ pub(super) fn put(
     let writer = writer.map_err(denied)?;
     let name = name.into_bytes();
     Ok(Done::Put(Box::new(PreparedUpload { writer, room, name, names, held, kept_at })))
-}
-
-/// Gives a file its name if all its ranges are there. Otherwise it is not found.
-pub(super) fn join(root: &OwnedFd, path: &[u8], wish: &Join) -> Result<u64, RequestError> {
-    let parent = safe_open::directory(root.as_fd(), path)?;
-    let whole = ranges::whole(&parent, &wish.file, wish.total, wish.bytes)?;
-    let (directory, file) = whole.map_err(|range| {
-        let why = format!("the range of the file at {} is not there", range.offset);
-        RequestError::new(RequestErrorKind::NotFound, why)
-    })?;
-    let target = Place::target(root, &wish.to, wish.replace)?;
-    let mode = Mode::from_raw_mode((wish.mode & 0o777) as _);
-    // As in a transfer of the whole file: where they cannot be set, the file is there.
-    tolerable(rustix::fs::fchmod(&file, mode))?;
-    let (seconds, nanos) = wish.modified;
-    let time = Timespec { tv_sec: seconds as _, tv_nsec: nanos.min(999_999_999) as _ };
-    let times = Timestamps { last_access: time, last_modification: time };
-    tolerable(rustix::fs::futimens(&file, &times))?;
-    flush::sync(&file)?;
-    target.take(&directory, OsStr::new(WHOLE), wish.replace)?;
-    rename_copy::flush(&target.parent);
-    // The file has its name. The record of its ranges may stay if it cannot be removed.
-    let name = staging::ranges_name(&wish.file);
-    let _ = ranges::remove(&parent, name.as_bytes());
-    rename_copy::flush(&parent);
-    Ok(1)
 }

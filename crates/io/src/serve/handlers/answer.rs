@@ -1,0 +1,42 @@
+//! Answers to requests, as data that are sent.
+
+use std::io;
+
+use crate::disk::file_list::FileList;
+use crate::disk::layout::Layout;
+use crate::disk::source::SourceReader;
+use crate::options::Input;
+use crate::request_error::RequestError;
+use crate::serve::request::{self, ResponseItem};
+use crate::serve::response::{Done, HeldReader, OutgoingData, denied};
+
+pub(super) fn answer(
+    lines: impl IntoIterator<Item = ResponseItem>,
+    layout: Layout,
+) -> Result<Done, RequestError> {
+    outgoing(lines, layout).map(|outgoing| Done::Send(Box::new(outgoing)))
+}
+
+/// An answer to be sent.
+pub(in crate::serve) fn outgoing(
+    lines: impl IntoIterator<Item = ResponseItem>,
+    layout: Layout,
+) -> Result<OutgoingData, RequestError> {
+    let mut text = [request::TITLE, &[request::END]].concat();
+    lines.into_iter().for_each(|line| text.extend(line.encode()));
+    let bytes = text.len() as u64;
+    streamed(Box::new(io::Cursor::new(text)), bytes, layout)
+}
+
+/// A response of about so many bytes, read as it is sent.
+pub(super) fn streamed(
+    reader: Box<dyn io::Read + Send>,
+    bytes: u64,
+    layout: Layout,
+) -> Result<OutgoingData, RequestError> {
+    let input = Input { name: request::NAME.into(), label: "the answer", reader };
+    let list = FileList::stream(input).map_err(denied)?;
+    let reader = SourceReader::sealed(list, layout).map_err(denied)?;
+    let reader = HeldReader::new(reader, None);
+    Ok(OutgoingData { reader, total: None, files: None, bytes, fails: None })
+}

@@ -1,0 +1,23 @@
+//! Sends files (*get*).
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::context::HandlerContext;
+use crate::disk::file_list::FileList;
+use crate::disk::source::SourceReader;
+use crate::request_error::RequestError;
+use crate::serve::response::{Done, HeldReader, OutgoingData, denied};
+
+pub(super) fn get(
+    (list, handle): (FileList, Arc<OwnedFd>),
+    with: &HandlerContext<'_>,
+) -> Result<Done, RequestError> {
+    let (total, files) = (list.total_bytes(), list.files_in_all());
+    let reader = SourceReader::sealed(list, with.layout).map_err(denied)?;
+    let reader = reader.naming(with.options.name_log.clone());
+    let reader = HeldReader::new(reader, Some(handle));
+    // A file has a table beside its bytes, and a tree many: then it is not worth counting.
+    let bytes = total.filter(|_| files == Some(1)).unwrap_or(u64::MAX);
+    Ok(Done::Send(Box::new(OutgoingData { reader, total, files, bytes, fails: None })))
+}

@@ -1,0 +1,82 @@
+//! Prepares an upload (*put*).
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
+use std::sync::Arc;
+
+use rustix::fs::FileType;
+
+use super::context::HandlerContext;
+use crate::destination::Destination;
+use crate::disk::free_space::FreeSpace;
+use crate::disk::{safe_open, staging};
+use crate::error::RequestErrorKind;
+use crate::name_log::NameLog;
+use crate::options::{Overwrite, Resume};
+use crate::request_error::RequestError;
+use crate::serve::request::Put;
+use crate::serve::response::{Done, PreparedUpload, denied, expected};
+use crate::transfer::receive::writer;
+
+/// Prepares an upload. The destination is understood as by scp: an existing directory takes the
+/// files, anything else is the name of a single file in an existing directory.
+pub(super) fn put(
+    root: &OwnedFd,
+    path: &[u8],
+    wish: Put,
+    with: &HandlerContext<'_>,
+) -> Result<Done, RequestError> {
+    let HandlerContext { options, layout, cleanups, .. } = *with;
+    let (parent, leaf) = safe_open::split(path);
+    let (directory, name): (OwnedFd, Vec<u8>) = match safe_open::directory(root.as_fd(), path) {
+        Ok(directory) => (directory, Vec::new()),
+        Err(error) if wish.several => return Err(error.into()),
+        Err(error) => {
+            let directory = safe_open::directory(root.as_fd(), parent)?;
+            match safe_open::status(&directory, leaf)? {
+                // A link to a directory, which is not followed.
+                Some(stat) if FileType::from_raw_mode(stat.st_mode).is_symlink() => {
+                    return Err(error.into());
+                }
+                Some(_) if wish.tree => {
+                    let why = "it is a file, and cannot become a directory";
+                    return Err(RequestError::new(RequestErrorKind::NotADirectory, why));
+                }
+                Some(_) if !wish.replace => {
+                    return Err(RequestError::new(RequestErrorKind::Exists, "it exists"));
+                }
+                _ => (directory, leaf.to_vec()),
+            }
+        }
+    };
+    let held = Arc::new(directory);
+    let place = safe_open::path_of(&held);
+    let mut options = options.clone();
+    options.overwrite = if wish.replace { Overwrite::Always } else { Overwrite::Never };
+    (options.atomic, options.preserve) = (wish.atomic, wish.preserve);
+    (options.keep_times, options.verify) = (wish.times, wish.verify);
+    options.label = wish.label.filter(|_| !wish.atomic);
+    // Parts of others reveal their content, so only a client that may read can resume them. A label
+    // is known only to the client that chose it.
+    let may_hear = with.may_read || options.label.is_some();
+    options.resume = if may_hear { Resume::Auto } else { Resume::Never };
+    let kept_at = cleanups.wait_for(&held, options.label)?;
+    // A client is not to send again what another upload still holds.
+    let kept = options.label.map(|label| staging::kept_name(Some(&label)));
+    if kept.is_some_and(|name| staging::is_taken(&held, &name)) {
+        return Err(RequestError::new(
+            RequestErrorKind::Busy,
+            "another transfer of this label is not over",
+        ));
+    }
+    options.expected = Some(expected(&name));
+    let names = (!name.is_empty()).then(|| BTreeSet::from([OsString::from_vec(name.clone())]));
+    let room = FreeSpace::new(place.clone(), names);
+    let names = NameLog::new(options.memory_share.lease());
+    options.name_log = Some(names.clone());
+    let writer = writer(Destination::Directory(place), &options, layout, |_| {});
+    let writer = writer.map_err(denied)?;
+    Ok(Done::Put(Box::new(PreparedUpload { writer, room, name, names, held, kept_at })))
+}

@@ -1,0 +1,39 @@
+//! Gives something another name (*rename*).
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::AtFlags;
+
+use super::place::{Place, flush, into_itself, is_beneath};
+use crate::disk::rename::id;
+use crate::disk::safe_open;
+use crate::request_error::RequestError;
+
+/// Gives something another name.
+pub(super) fn rename(
+    root: &OwnedFd,
+    from: &[u8],
+    to: &[u8],
+    replace: bool,
+) -> Result<u64, RequestError> {
+    let (source, stat) = Place::source(root, from)?;
+    if safe_open::is_directory(&stat) && is_beneath(to, from) && to != from {
+        return Err(into_itself());
+    }
+    // Only a file or link takes the place of a file.
+    let replace = replace && !safe_open::is_directory(&stat);
+    let target = Place::target(root, to, replace)?;
+    // Two names of one file: the system would do nothing, and both would stay. If it has one name
+    // only, the two differ in a way that this file system ignores, such as case.
+    let same = target.stat.is_some_and(|there| id(&there) == id(&stat) && there.st_nlink > 1);
+    if from != to && same {
+        rustix::fs::unlinkat(&source.parent, source.leaf, AtFlags::empty())
+            .map_err(io::Error::from)?;
+        return Ok(1);
+    }
+    target.take(&source.parent, source.leaf, replace)?;
+    flush(&target.parent);
+    flush(&source.parent);
+    Ok(1)
+}
