@@ -61,7 +61,8 @@ fn requests_of_a_session_come_from_one_address_and_are_logged_one_by_one() {
         .accounts(|records| records.last().is_some_and(|last| last.path == b"a" && last.bytes > 0));
     let peers: BTreeSet<_> = records.iter().map(|account| account.peer).collect();
     assert_eq!(peers.len(), 1, "{records:?}");
-    let count = |request: &str| records.iter().filter(|account| account.request == request).count();
+    let count =
+        |request: &str| records.iter().filter(|account| account.request.name() == request).count();
     for (request, times) in [("stat", 2), ("put", 2), ("receive", 2), ("list", 1), ("read", 1)] {
         assert_eq!(count(request), times, "{request}");
     }

@@ -103,7 +103,7 @@ fn a_file_comes_in_ranges_at_the_same_time() {
     assert_eq!((made.mtime(), made.mtime_nsec()), (1_000_000_000, 7));
     assert_eq!(fs::read_dir(one.root("in")).unwrap().count(), 1);
     assert_eq!(denial(join(&one, "in/deep/g", total, true)), RequestErrorKind::NotFound);
-    let is_join = |account: &AuditRecord| account.request == "join" && account.path == b"in";
+    let is_join = |account: &AuditRecord| account.request.name() == "join" && account.path == b"in";
     other.accounts(|records| records.iter().any(is_join));
 }
 

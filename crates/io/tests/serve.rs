@@ -85,8 +85,9 @@ fn files_and_trees_come_and_go() {
     // Nothing is left of all that, and everything is in the book.
     let left = fs::read_dir(host.root("")).unwrap().count();
     assert_eq!(left, 1);
-    let renamed = |account: &AuditRecord| account.path == b"renamed" && account.request == "put";
-    let data = |account: &AuditRecord| account.request == "receive";
+    let renamed =
+        |account: &AuditRecord| account.path == b"renamed" && account.request.name() == "put";
+    let data = |account: &AuditRecord| account.request.name() == "receive";
     let records = host.accounts(|records| records.iter().any(renamed) && records.iter().any(data));
     assert_eq!(records.iter().find(|account| renamed(account)).unwrap().verdict, Verdict::Done);
     let data = records.iter().find(|account| data(account)).unwrap();
@@ -147,7 +148,7 @@ fn a_directory_of_many_is_listed_page_by_page() {
     // Whether there is more the first page tells; what is asked then is asked in one session.
     let records = host.accounts(|records| records.len() == 3);
     let peers: Vec<_> = records.iter().map(|account| account.peer).collect();
-    assert!(records.iter().all(|account| account.request == "list"), "{records:?}");
+    assert!(records.iter().all(|account| account.request.name() == "list"), "{records:?}");
     assert!(peers[0] != peers[1] && peers[1] == peers[2], "{records:?}");
 }
 
@@ -324,7 +325,8 @@ fn each_key_has_a_grant_of_its_own() {
     // Who thinks that it is another server hears nothing.
     let wrong = host.client(host.calling(static_key(1), static_key(8).public()));
     assert!(matches!(wrong.stat("own").unwrap_err(), Error::Connect { .. }));
-    let put_by_all = |account: &AuditRecord| account.name == "all" && account.request == "put";
+    let put_by_all =
+        |account: &AuditRecord| account.name == "all" && account.request.name() == "put";
     host.accounts(|records| records.iter().any(put_by_all));
 
     // One is taken away, another is let in: at the next opening, with the server running.

@@ -66,7 +66,8 @@ fn files_and_directories_are_renamed() {
     assert_eq!(denial(rename(&host, "e", "", true)), RequestErrorKind::Forbidden);
     assert_eq!(denial(rename(&host, "", "x", true)), RequestErrorKind::Forbidden);
     assert_eq!(host.names(""), ["e", "empty", "moved"]);
-    let renamed = |account: &AuditRecord| account.request == "rename" && account.path == b"d/f";
+    let renamed =
+        |account: &AuditRecord| account.request.name() == "rename" && account.path == b"d/f";
     host.accounts(|records| records.iter().any(renamed));
 }
 
@@ -152,7 +153,8 @@ fn pieces_of_files_are_read_with_one_connection() {
         (denied(3), denied(4)),
         (RequestErrorKind::NotFound, RequestErrorKind::IsADirectory)
     );
-    let asked = host.accounts(|records| records.iter().any(|account| account.request == "read"));
+    let asked =
+        host.accounts(|records| records.iter().any(|account| account.request.name() == "read"));
     assert_eq!(asked.len(), 1);
     // More than one request holds are asked for in several.
     let many: Vec<Piece> = (0..5000).map(|at| piece("d/small", at % 1000, 1)).collect();

@@ -364,7 +364,7 @@ fn data(account: &AuditRecord) -> Value {
         "time": time.as_secs_f64(),
         "peer": account.peer.to_string(),
         "name": account.name,
-        "request": account.request,
+        "request": account.request.name(),
         "target": null,
         "names": names,
         "names_omitted": account.names_omitted,
@@ -383,6 +383,7 @@ fn data(account: &AuditRecord) -> Value {
 
 fn words(account: &AuditRecord) -> String {
     let AuditRecord { peer, request, bytes, elapsed, .. } = account;
+    let request = request.name();
     let path = printable_bytes(&account.path);
     let bytes = units::show_bytes(*bytes);
     let what = match &account.verdict {

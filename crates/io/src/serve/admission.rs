@@ -12,13 +12,13 @@ use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
-use super::audit::{StatusObserver, TransferStatus};
+use super::audit::{AuditKind, StatusObserver, TransferStatus};
 use super::cleanup::KeptAt;
 use super::connection::{Arrival, Connection, Task};
 use super::memory_pool::MemoryPool;
 use super::pending_uploads::{PendingUpload, PendingUploads};
 use super::rate_limiter::ClientId;
-use super::request::{ASK, SESSION};
+use super::requests::request::{ASK, SESSION};
 use super::response::PreparedUpload;
 use super::service::Service;
 use super::sessions::{Sessions, most_requests, stock};
@@ -104,7 +104,7 @@ impl ServerState<'_> {
                 let busy =
                     |error: Error| RequestError::new(RequestErrorKind::Busy, error.to_string());
                 let (stock, own, more) = stock.map_err(busy)?;
-                let named = (waiting.place.1, waiting.prepared.name.clone());
+                let named = (waiting.upload_key, waiting.prepared.name.clone());
                 let names = waiting.prepared.names.clone();
                 let with = (waker, subflows, self.options.max_bytes);
                 let (task, held, kept_at) = receiving(*waiting.prepared, session, stock, with);
@@ -130,8 +130,9 @@ impl ServerState<'_> {
             memory_share,
         };
         let mut connection = Connection::new((now, end.datagrams_received()), arrival, task);
-        if let Some(((path, name), (shared, beyond), (held, kept_at), names)) = put {
-            (connection.asked, connection.target) = (("receive", path), name);
+        if let Some(((upload_key, name), (shared, beyond), (held, kept_at), names)) = put {
+            (connection.kind, connection.upload_key) = (AuditKind::Receive, upload_key);
+            connection.target = name;
             (connection.shared, connection.beyond) = (shared, beyond);
             (connection.held, connection.kept_at) = (Some(held), Some(kept_at));
             (connection.total, connection.names) = (promised(parameters), names);

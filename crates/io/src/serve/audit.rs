@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::requests::request_kind::RequestKind;
 use crate::error::RequestErrorKind;
 use crate::observer::Observer;
 use crate::progress::Progress;
@@ -21,6 +22,37 @@ pub enum Verdict {
     Failed(String),
 }
 
+/// What an audit record is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AuditKind {
+    /// A request of this kind.
+    Request(RequestKind),
+    /// The data of a *put* or *put-range*.
+    Receive,
+    /// A connection without a request.
+    None,
+}
+
+impl AuditKind {
+    /// How many there are.
+    pub(super) const COUNT: usize = RequestKind::ALL.len() + 2;
+
+    /// All of them, those of requests first.
+    pub fn all() -> impl Iterator<Item = Self> {
+        RequestKind::ALL.into_iter().map(Self::Request).chain([Self::Receive, Self::None])
+    }
+
+    /// Its name in audit logs and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Request(kind) => kind.name(),
+            Self::Receive => "receive",
+            Self::None => "none",
+        }
+    }
+}
+
 /// The audit record of a finished request: client, request, bytes and verdict.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -29,10 +61,8 @@ pub struct AuditRecord {
     pub peer: SocketAddr,
     /// The client, as far as it is known: the name of a key.
     pub name: String,
-    /// `get`, `put`, `receive` (the data of a put), `stat`, `list`, `mkdir`, `remove`, `rename`,
-    /// `copy`, `read`, `send` (to another server), `put-range`, `join`, or `none` if nothing was
-    /// asked.
-    pub request: &'static str,
+    /// What it is about.
+    pub request: AuditKind,
     /// Relative to the root.
     pub path: Vec<u8>,
     /// The target: of `rename`, `copy` and `join` the new name, of `send` the address of the other
@@ -73,5 +103,34 @@ impl Observer for StatusObserver {
 
     fn silent(&mut self, silent: bool) {
         self.0.silent.store(silent, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const METRICS: &str = include_str!("../../../../docs/reference/metrics.md");
+    const GUIDE: &str = include_str!("../../../../docs/guide/servers.md");
+
+    /// The words in code letters.
+    fn code(text: &str) -> Vec<&str> {
+        text.split('`').skip(1).step_by(2).collect()
+    }
+
+    #[test]
+    fn the_page_of_metrics_and_the_guide_have_the_names_of_all_audit_records() {
+        let names: Vec<&str> = AuditKind::all().map(AuditKind::name).collect();
+        assert_eq!(names.len(), AuditKind::COUNT);
+        let row = METRICS.lines().find_map(|line| line.strip_prefix("| `request` |"));
+        assert_eq!(code(row.expect("the row of the label")), names);
+        let head = "| request | what the client asked for |";
+        let rows = GUIDE.split(head).nth(1).expect("the table of the audit log").lines().skip(2);
+        let rows = rows.take_while(|line| line.starts_with('|'));
+        let firsts = rows.flat_map(|row| row.split('|').nth(1).map(code).unwrap_or_default());
+        let (mut written, mut names) = (firsts.collect::<Vec<_>>(), names);
+        written.sort_unstable();
+        names.sort_unstable();
+        assert_eq!(written, names);
     }
 }

@@ -150,7 +150,8 @@ mod tests {
     use crate::serve::handlers;
     use crate::serve::listings::Listings;
     use crate::serve::rate_limiter::ClientId;
-    use crate::serve::request::{Put, Request, RequestKind};
+    use crate::serve::requests::put::{Put, PutOptions};
+    use crate::serve::requests::request::{Operation, Request};
     use crate::serve::response::Done;
 
     /// The parts of a transfer, held until the test lets them go.
@@ -188,8 +189,9 @@ mod tests {
         cleanups: &Cleanups,
         label: Option<[u8; 32]>,
     ) -> Done {
-        let what = RequestKind::Put(Put { label, ..Put::default() });
-        let request = Request { what, path: b"f".to_vec() };
+        let put = PutOptions { label, ..PutOptions::default() };
+        let operation = Operation::Put(Put::Announce(put));
+        let request = Request { operation, path: b"f".to_vec() };
         let layout = Layout::of(&Config::new(Wire::Sealed, Role::Receiver)).unwrap();
         let (options, cancel) = (Options::default(), Cancel::default());
         let with = handlers::context::HandlerContext {

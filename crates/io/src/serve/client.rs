@@ -12,10 +12,21 @@ use netblt_proto::api::CloseReason;
 use netblt_proto::config::StaticKey;
 use netblt_proto::content::FileRange;
 
-use super::request::{
-    self, ASK, Copying, Entry, EntryType, Join, Piece, Put, PutRange, Request, RequestKind,
-    ResponseItem,
-};
+use super::requests::copy::{Copy, Copying};
+use super::requests::entry::{Entry, EntryType};
+use super::requests::join::Join;
+use super::requests::list::List;
+use super::requests::make_dir::MakeDir;
+use super::requests::path;
+use super::requests::put::{Put, PutOptions};
+use super::requests::put_range::PutRange;
+use super::requests::read::{self, MAX_PIECES, PIECE_HEAD, Piece};
+use super::requests::remove::Remove;
+use super::requests::rename::Rename;
+use super::requests::request::{ASK, Operation, Request};
+use super::requests::request_kind::MAX_LONG_REQUEST;
+use super::requests::response_item::ResponseItem;
+use super::requests::stat::Stat;
 use super::response_decoder::{ResponseDecoder, server_error};
 use super::session::{Session, UploadTurn};
 use crate::cancel::Cancel;
@@ -145,7 +156,7 @@ impl Client<'_> {
         path: &[u8],
         observer: &mut dyn Observer,
     ) -> Result<(Entry, Option<u64>), Error> {
-        let mut lines = self.call(RequestKind::Stat { trees }, path, observer)?.into_iter();
+        let mut lines = self.call(Operation::Stat(Stat { trees }), path, observer)?.into_iter();
         let Some(ResponseItem::Entry(entry)) = lines.next() else { return Err(odd()) };
         let data = lines.find_map(|line| match line {
             ResponseItem::Room(data) => Some(data),
@@ -166,10 +177,10 @@ impl Client<'_> {
         // One page needs no session.
         let mut own = None;
         loop {
-            let what = RequestKind::List { after: after.clone(), most: 0 };
+            let list = Operation::List(List { after: after.clone(), most: 0 });
             let mut more = false;
             let server = Client { session: self.session.or(own.as_ref()), ..*self };
-            for line in server.call(what, path, observer)? {
+            for line in server.call(list, path, observer)? {
                 match line {
                     ResponseItem::Entry(entry) => {
                         after.clone_from(&entry.name);
@@ -194,7 +205,7 @@ impl Client<'_> {
         parents: bool,
         observer: &mut dyn Observer,
     ) -> Result<u64, Error> {
-        self.count(RequestKind::MakeDir { parents }, path, observer)
+        self.count(Operation::MakeDir(MakeDir { parents }), path, observer)
     }
 
     /// Removes a file or link, or a directory if `options` allow it. Returns how many were removed.
@@ -205,7 +216,7 @@ impl Client<'_> {
         observer: &mut dyn Observer,
     ) -> Result<u64, Error> {
         let RemoveOptions { empty_directory: directory, tree } = options;
-        self.count(RequestKind::Remove { directory, tree }, path, observer)
+        self.count(Operation::Remove(Remove { directory, tree }), path, observer)
     }
 
     /// Gives something another name, a path like its own, in a directory that exists. With
@@ -217,8 +228,8 @@ impl Client<'_> {
         replace: bool,
         observer: &mut dyn Observer,
     ) -> Result<(), Error> {
-        let what = RequestKind::Rename { to: plain(to)?, replace };
-        self.count(what, path, observer).map(|_| ())
+        let rename = Operation::Rename(Rename { to: plain(to)?, replace });
+        self.count(rename, path, observer).map(|_| ())
     }
 
     /// Copies a file on the server to another path, with `trees` a directory too.
@@ -234,7 +245,7 @@ impl Client<'_> {
     ) -> Result<u64, Error> {
         let replace = self.options.overwrite == Overwrite::Always;
         let how = Copying { replace, trees, keep: self.options.preserve };
-        self.count(RequestKind::Copy { to: plain(to)?, how }, path, observer)
+        self.count(Operation::Copy(Copy { to: plain(to)?, how }), path, observer)
     }
 
     /// Reads pieces of files into memory, with few connections: for each piece its bytes and the
@@ -255,8 +266,8 @@ impl Client<'_> {
         let Some(first) = pieces.first() else { return Ok(Vec::new()) };
         let bytes = pieces.iter().fold(0, |all: u64, piece| all.saturating_add(piece.bytes));
         let small = bytes <= u64::from(CALL_BUFFERS * CALL_BUFFER_BYTES);
-        let what = RequestKind::Read { pieces: pieces.to_vec() };
-        let found = self.ask(what, &first.path, bytes, small, observer)?;
+        let read = Operation::Read(read::Read { pieces: pieces.to_vec() });
+        let found = self.ask(read, &first.path, bytes, small, observer)?;
         let mut lines = found.try_iter();
         let mut all = Vec::with_capacity(pieces.len());
         for piece in pieces {
@@ -368,8 +379,8 @@ impl Client<'_> {
         }
         let _turn = self.upload_turn()?;
         let RangeLabels { file: of, range: label } = labels;
-        let what = PutRange { file: of, label, range, verify: self.options.verify };
-        let mut lines = self.call(RequestKind::PutRange(what), path, observer)?.into_iter();
+        let put = PutRange { file: of, label, range, verify: self.options.verify };
+        let mut lines = self.call(Operation::PutRange(put), path, observer)?.into_iter();
         let Some(ResponseItem::Put(number, name)) = lines.next() else { return Err(odd()) };
         let items = vec![(file, Some(OsString::from_vec(name)))];
         let selection = Selection { items, range: Some(range), ..Selection::default() };
@@ -390,13 +401,12 @@ impl Client<'_> {
         let replace = self.options.overwrite == Overwrite::Always;
         let to = plain(to)?;
         let join = Join { to, file: label, total, bytes, mode, modified, replace };
-        self.count(RequestKind::Join(join), path, observer).map(drop)
+        self.count(Operation::Join(join), path, observer).map(drop)
     }
 
     /// Cancels the announced upload with this number.
     pub(super) fn take_back(&self, number: u64, observer: &mut dyn Observer) -> Result<(), Error> {
-        let put = Put { cancels_upload: number, ..Put::default() };
-        self.call(RequestKind::Put(put), b"", observer).map(drop)
+        self.call(Operation::Put(Put::Cancel(number)), b"", observer).map(drop)
     }
 
     /// Announces an upload: several files, a tree, or one that another server brings. Returns its
@@ -409,7 +419,7 @@ impl Client<'_> {
         path: &[u8],
         observer: &mut dyn Observer,
     ) -> Result<(u64, Option<OsString>, Option<StaticKey>), Error> {
-        let put = Put {
+        let put = PutOptions {
             replace: self.options.overwrite == Overwrite::Always,
             several: several || path.ends_with(b"/") && !tree,
             tree,
@@ -419,9 +429,8 @@ impl Client<'_> {
             verify: self.options.verify,
             label: self.options.label,
             via_server,
-            cancels_upload: 0,
         };
-        let mut lines = self.call(RequestKind::Put(put), path, observer)?.into_iter();
+        let mut lines = self.call(Operation::Put(Put::Announce(put)), path, observer)?.into_iter();
         let Some(ResponseItem::Put(number, name)) = lines.next() else { return Err(odd()) };
         let key = lines.find_map(|line| match line {
             ResponseItem::Key(key) => Some(key),
@@ -437,21 +446,21 @@ impl Client<'_> {
 
     fn count(
         &self,
-        what: RequestKind,
+        operation: Operation,
         path: &[u8],
         observer: &mut dyn Observer,
     ) -> Result<u64, Error> {
-        match self.call(what, path, observer)?.into_iter().next() {
+        match self.call(operation, path, observer)?.into_iter().next() {
             Some(ResponseItem::Done(count)) => Ok(count),
             _ => Err(odd()),
         }
     }
 
     /// The options of a connection that asks.
-    pub(super) fn asking(&self, what: RequestKind, path: &[u8]) -> Result<Options, Error> {
+    pub(super) fn asking(&self, operation: Operation, path: &[u8]) -> Result<Options, Error> {
         let path = plain(path)?;
         let mut options = self.options.clone();
-        options.server_request.request = Request { what, path }.encode();
+        options.server_request.request = Request { operation, path }.encode();
         options.client = Some(ASK.to_owned());
         Ok(options)
     }
@@ -459,11 +468,11 @@ impl Client<'_> {
     /// Asks, and reads the answer.
     fn call(
         &self,
-        what: RequestKind,
+        operation: Operation,
         path: &[u8],
         observer: &mut dyn Observer,
     ) -> Result<Vec<ResponseItem>, Error> {
-        let found = self.ask(what, path, 0, true, observer)?;
+        let found = self.ask(operation, path, 0, true, observer)?;
         Ok(found.try_iter().map(|(line, _)| line).collect())
     }
 
@@ -471,14 +480,14 @@ impl Client<'_> {
     /// many.
     fn ask(
         &self,
-        what: RequestKind,
+        operation: Operation,
         path: &[u8],
         most: u64,
         small: bool,
         observer: &mut dyn Observer,
     ) -> Result<Receiver<(ResponseItem, Vec<u8>)>, Error> {
-        let repeats = what.changes_nothing();
-        let mut options = self.asking(what, path)?;
+        let repeats = operation.kind().is_repeatable();
+        let mut options = self.asking(operation, path)?;
         if small {
             (options.buffer_bytes, options.buffers) = (CALL_BUFFER_BYTES, CALL_BUFFERS);
             options.buffer_memory = 0;
@@ -526,16 +535,16 @@ pub(super) fn more_informative(first: Error, second: Error) -> Error {
 /// A path as a request has it.
 fn plain(path: &[u8]) -> Result<Vec<u8>, Error> {
     let wrong = |why| OptionsError::Path { path: shown(path), why };
-    Ok(request::plain(path).map_err(wrong)?)
+    Ok(path::plain(path).map_err(wrong)?)
 }
 
 /// Groups of pieces, each as large as a request has room for.
 fn batches(pieces: &[Piece]) -> Vec<&[Piece]> {
     let (mut all, mut rest) = (Vec::new(), pieces);
     while !rest.is_empty() {
-        let (mut count, mut room) = (0, request::MAX_READ - MAX_HEAD);
-        for piece in rest.iter().take(request::MAX_PIECES) {
-            let needs = request::PIECE_HEAD + piece.path.len();
+        let (mut count, mut room) = (0, MAX_LONG_REQUEST - MAX_HEAD);
+        for piece in rest.iter().take(MAX_PIECES) {
+            let needs = PIECE_HEAD + piece.path.len();
             if needs > room {
                 break;
             }

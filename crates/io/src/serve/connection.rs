@@ -10,11 +10,12 @@ use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
 use netblt_proto::units::Rate;
 
-use super::audit::{AuditRecord, TransferStatus, Verdict};
+use super::audit::{AuditKind, AuditRecord, TransferStatus, Verdict};
 use super::cleanup::KeptAt;
 use super::memory_pool::MemoryPool;
 use super::rate_limiter::{self, ClientId};
-use super::request::Request;
+use super::requests::facts::UploadKey;
+use super::requests::request::Request;
 use super::response::{Done, HeldReader};
 use crate::cancel::Cancel;
 use crate::disk::threads::Writer;
@@ -62,9 +63,9 @@ pub(super) struct Connection {
     pub(super) cancel: Cancel,
     pub(super) seen: Arc<TransferStatus>,
     pub(super) opened: Instant,
-    /// The request's word, and its key
-    /// ([`Request::upload_key`](super::request::Request::upload_key)).
-    pub(super) asked: (&'static str, Vec<u8>),
+    /// What it is about, and the key of its upload.
+    pub(super) kind: AuditKind,
+    pub(super) upload_key: UploadKey,
     /// Its other path, or the name of an uploaded file.
     pub(super) target: Vec<u8>,
     /// The request, until it is performed: that waits until a buffer was granted for the answer.
@@ -141,7 +142,8 @@ impl Connection {
             cancel,
             seen,
             opened: now,
-            asked: ("none", Vec::new()),
+            kind: AuditKind::None,
+            upload_key: UploadKey::default(),
             target: Vec::new(),
             pending: None,
             job: None,
@@ -199,9 +201,9 @@ impl Connection {
     }
 
     /// Whether it puts files there.
-    pub(super) fn puts(&self, permissions: &Permissions, upload_key: &[u8]) -> bool {
-        self.asked.0 == "receive"
-            && self.asked.1 == upload_key
+    pub(super) fn puts(&self, permissions: &Permissions, upload_key: &UploadKey) -> bool {
+        self.kind == AuditKind::Receive
+            && self.upload_key == *upload_key
             && self.permissions.root == permissions.root
     }
 
@@ -278,8 +280,7 @@ impl Connection {
             (Ok(_), None) => Verdict::Done,
             (Err(error), None) => Verdict::Failed(error.to_string()),
         };
-        let (request, mut path) = self.asked.clone();
-        path.truncate(path.iter().position(|byte| *byte == 0).unwrap_or(path.len()));
+        let (request, path) = (self.kind, self.upload_key.path.clone());
         let (peer, elapsed) = (self.peer, now.since(self.opened));
         let (name, target) = (self.permissions.name.clone(), self.target.clone());
         let (names, names_omitted) = self.names.all();

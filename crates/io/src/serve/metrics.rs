@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::audit::{AuditRecord, Verdict};
+use super::audit::{AuditKind, AuditRecord, Verdict};
 use super::jobs::Jobs;
-use super::request::WORDS;
 use crate::error::RequestErrorKind;
 
 /// How long a reader may take for its question, and for the answer.
@@ -20,15 +19,7 @@ const THREAD: &str = "netblt-metrics";
 /// The longest request that is read.
 const MAX_QUESTION: usize = 2048;
 
-/// Counted kinds beside those of requests: the data of a put, and connections without a request.
-const OTHERS: [&str; 2] = ["receive", "none"];
-const REQUESTS: usize = WORDS.len() + OTHERS.len();
 const VERDICTS: [&str; 3] = ["done", "denied", "failed"];
-
-/// The kinds of requests in the counts: every kind, and the others.
-fn requests() -> impl Iterator<Item = &'static str> {
-    WORDS.iter().map(|(_, word)| *word).chain(OTHERS)
-}
 
 /// A server's counts. Cheap to clone, and read from any thread.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +29,7 @@ pub struct Metrics(Arc<MetricCounts>);
 struct MetricCounts {
     sessions: AtomicU64,
     /// By request and verdict.
-    requests: [[AtomicU64; VERDICTS.len()]; REQUESTS],
+    requests: [[AtomicU64; VERDICTS.len()]; AuditKind::COUNT],
     sent: AtomicU64,
     received: AtomicU64,
     busy: AtomicU64,
@@ -70,12 +61,15 @@ impl Metrics {
             }
             Verdict::Failed(_) => 2,
         };
-        let request = requests().position(|word| word == account.request);
+        let request = AuditKind::all().position(|kind| kind == account.request);
         let counts = request.and_then(|at| self.0.requests.get(at));
         if let Some(count) = counts.and_then(|counts| counts.get(verdict)) {
             count.fetch_add(1, Ordering::Relaxed);
         }
-        let way = if account.request == "receive" { &self.0.received } else { &self.0.sent };
+        let way = match account.request {
+            AuditKind::Receive => &self.0.received,
+            AuditKind::Request(_) | AuditKind::None => &self.0.sent,
+        };
         way.fetch_add(account.bytes, Ordering::Relaxed);
     }
 
@@ -97,7 +91,8 @@ impl Metrics {
         one("netblt_busy_total", "counter", busy, &counts.busy);
         let name = "netblt_requests_total";
         let _ = writeln!(text, "# HELP {name} Requests that are over.\n# TYPE {name} counter");
-        for (request, counts) in requests().zip(&counts.requests) {
+        for (kind, counts) in AuditKind::all().zip(&counts.requests) {
+            let request = kind.name();
             for (verdict, count) in VERDICTS.iter().zip(counts) {
                 let labels = format!("request=\"{request}\",verdict=\"{verdict}\"");
                 let _ = writeln!(text, "{name}{{{labels}}} {}", count.load(Ordering::Relaxed));
@@ -164,6 +159,7 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::RequestKind;
 
     fn ask(address: SocketAddr, question: &str) -> String {
         let mut stream = TcpStream::connect(address).expect("connected");
@@ -173,7 +169,7 @@ mod tests {
         answer
     }
 
-    fn account(request: &'static str, verdict: Verdict) -> AuditRecord {
+    fn account(request: AuditKind, verdict: Verdict) -> AuditRecord {
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let (name, path, elapsed) = (String::new(), Vec::new(), Duration::ZERO);
         let (target, names, names_omitted) = (Vec::new(), Vec::new(), 0);
@@ -194,17 +190,14 @@ mod tests {
     #[test]
     fn every_kind_of_request_is_counted() {
         let metrics = Metrics::default();
-        for request in requests() {
+        for request in AuditKind::all() {
             metrics.ended(&account(request, Verdict::Done));
         }
         let text = metrics.text();
-        for (_, word) in WORDS {
+        for word in AuditKind::all().map(AuditKind::name) {
             let line = format!("netblt_requests_total{{request=\"{word}\",verdict=\"done\"}} 1");
             assert!(text.lines().any(|one| one == line), "no {line}");
         }
-        // They are those of the manual, too.
-        let manual = include_str!("../../../../docs/guide/servers.md");
-        assert!(requests().all(|word| manual.contains(&format!("`{word}`"))), "{manual}");
     }
 
     #[test]
@@ -229,9 +222,12 @@ mod tests {
         let metrics = Metrics::default();
         let address = metrics.answer_on(0).expect("a port");
         metrics.is_serving(2, 1000);
-        metrics.ended(&account("get", Verdict::Done));
-        metrics.ended(&account("receive", Verdict::Failed("x".to_owned())));
-        metrics.ended(&account("put", Verdict::Denied(RequestErrorKind::Busy, "x".to_owned())));
+        metrics.ended(&account(AuditKind::Request(RequestKind::Get), Verdict::Done));
+        metrics.ended(&account(AuditKind::Receive, Verdict::Failed("x".to_owned())));
+        metrics.ended(&account(
+            AuditKind::Request(RequestKind::Put),
+            Verdict::Denied(RequestErrorKind::Busy, "x".to_owned()),
+        ));
         let answer = ask(address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
         for line in [

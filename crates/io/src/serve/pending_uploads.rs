@@ -8,7 +8,8 @@ use netblt_proto::config::{PublicKey, StaticKey};
 use netblt_proto::time::Instant;
 
 use super::authorized_clients::AuthorizedClients;
-use super::request::ResponseItem;
+use super::requests::facts::UploadKey;
+use super::requests::response_item::ResponseItem;
 use super::response::PreparedUpload;
 use crate::error::RequestErrorKind;
 use crate::net::entropy::entropy;
@@ -22,8 +23,9 @@ const SILENT: Duration = Duration::from_secs(3);
 pub(super) struct PendingUpload {
     /// The key of the client that announced them.
     pub(super) peer_key: Option<PublicKey>,
-    /// The root and the path.
-    pub(super) place: (PathBuf, Vec<u8>),
+    /// The root, and what is uploaded beneath it.
+    pub(super) root: PathBuf,
+    pub(super) upload_key: UploadKey,
     pub(super) since: Instant,
     pub(super) prepared: Box<PreparedUpload>,
     /// The key that they come with, if it is not that of the client that announced them.
@@ -114,10 +116,8 @@ impl PendingUploads {
     }
 
     /// Cancels a client's announced upload.
-    pub(super) fn take_back(&mut self, number: Option<u64>, peer_key: Option<PublicKey>) {
-        if let Some(number) = number
-            && self.0.get(&number).is_some_and(|waiting| waiting.peer_key == peer_key)
-        {
+    pub(super) fn take_back(&mut self, number: u64, peer_key: Option<PublicKey>) {
+        if self.0.get(&number).is_some_and(|waiting| waiting.peer_key == peer_key) {
             self.0.remove(&number);
         }
     }

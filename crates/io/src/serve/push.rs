@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use super::audit::TransferStatus;
 use super::memory_pool::MemoryPool;
-use super::request::{END, PushTarget, ResponseItem, TITLE};
+use super::requests::response_item::{END, ResponseItem, TITLE};
+use super::requests::send::PushTarget;
 use super::response_decoder::server_error;
 use super::sessions::{Sessions, stock};
 use crate::cancel::Cancel;

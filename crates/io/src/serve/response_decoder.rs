@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use netblt_proto::api::CloseReason;
 
-use super::request::{self, ResponseItem};
+use super::requests::response_item::{self, ResponseItem};
 use crate::error::Error;
 use crate::request_error::RequestError;
 
@@ -42,7 +42,7 @@ impl ResponseDecoder {
         let text = std::mem::take(&mut self.line);
         let no_answer = || io::Error::new(io::ErrorKind::InvalidData, "it is no server's answer");
         if !std::mem::replace(&mut self.header_read, true) {
-            return if text == request::TITLE { Ok(()) } else { Err(no_answer()) };
+            return if text == response_item::TITLE { Ok(()) } else { Err(no_answer()) };
         }
         match ResponseItem::parse(&text).map_err(|()| no_answer())? {
             Some(ResponseItem::Data(bytes)) => {
@@ -85,10 +85,10 @@ impl Write for ResponseDecoder {
                 rest = rest.get(taken..).unwrap_or_default();
                 continue;
             }
-            let end = rest.iter().position(|byte| *byte == request::END);
+            let end = rest.iter().position(|byte| *byte == response_item::END);
             let (text, after) = rest.split_at(end.unwrap_or(rest.len()));
             self.line.extend_from_slice(text);
-            if self.line.len() > request::LONGEST_LINE {
+            if self.line.len() > response_item::LONGEST_LINE {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "a line is too long"));
             }
             if end.is_some() {

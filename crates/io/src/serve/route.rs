@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use super::client::{Client, Fetch, is_lost, more_informative};
-use super::request::RequestKind;
+use super::requests::get::Get;
+use super::requests::request::Operation;
 use super::response_decoder::server_error;
 use super::session::Session;
 use crate::destination::Destination;
@@ -83,7 +84,8 @@ impl Client<'_> {
     ) -> Result<Summary, Error> {
         let (subflows, choice) = self.subflows_of(way);
         let (trees, name) = (fetch.trees, fetch.name.as_bytes().to_vec());
-        let mut options = self.asking(RequestKind::Get { trees, name, subflows }, &fetch.path)?;
+        let get = Operation::Get(Get { trees, name, subflows });
+        let mut options = self.asking(get, &fetch.path)?;
         (options.server_request.total, options.streams) = (fetch.bytes, choice);
         let names = BTreeSet::from([fetch.name.clone()]);
         let only = options.expected.take().and_then(|expected| expected.only);

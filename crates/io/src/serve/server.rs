@@ -17,6 +17,7 @@ use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
 use super::admission::{ServerState, carried};
+use super::audit::AuditKind;
 use super::cleanup::CleanupQueue;
 use super::connection::{Connection, Task, TaskResult, received, sent};
 use super::handlers;
@@ -26,7 +27,9 @@ use super::memory_pool::{MemoryPool, buffer_at};
 use super::pending_uploads::{self, PendingUpload, PendingUploads};
 use super::push::PushContext;
 use super::rate_limiter::{RateLimiter, RequestOrigin};
-use super::request::{Request, RequestKind, ResponseItem};
+use super::requests::facts::{UploadFacts, UploadKey};
+use super::requests::request::Request;
+use super::requests::response_item::ResponseItem;
 use super::response::{Done, OutgoingData, PreparedUpload};
 use super::roots::Roots;
 use super::service::{ServerObserver, Service};
@@ -349,15 +352,21 @@ impl ServerApp<'_> {
             );
         };
         let Some(connection) = self.state.connections.get_mut(&key) else { return };
-        (connection.asked, connection.had) = ((request.word(), request.upload_key()), had.to_vec());
-        connection.target = request.target();
+        let facts = request.facts();
+        connection.kind = AuditKind::Request(request.kind());
+        (connection.upload_key, connection.had) = (request.upload_key(), had.to_vec());
+        connection.target = facts.target.to_vec();
         let (permissions, peer_key) = (Arc::clone(&connection.permissions), connection.peer_key);
-        if let Some(why) = request.check_permission(permissions.read, permissions.write) {
+        if let Some(why) = request.kind().access().refusal(permissions.read, permissions.write) {
             return self.deny(now, key, RequestError::new(RequestErrorKind::Forbidden, why), end);
         }
-        (connection.lends, connection.subflows) = (request.is_via_server(), request.subflows());
-        self.state.puts.take_back(request.cancels_upload(), peer_key);
-        if !connection.memory.take(request.cost()) {
+        (connection.lends, connection.subflows) = (false, facts.subflows);
+        match facts.upload {
+            Some(UploadFacts::Announced { via_server, .. }) => connection.lends = via_server,
+            Some(UploadFacts::Cancelled(number)) => self.state.puts.take_back(number, peer_key),
+            None => {}
+        }
+        if !connection.memory.take(facts.memory) {
             let why = "no memory for so many pieces; ask for fewer, or try again later";
             return self.deny(now, key, RequestError::new(RequestErrorKind::Busy, why), end);
         }
@@ -370,7 +379,7 @@ impl ServerApp<'_> {
         let Some(connection) = self.state.connections.get_mut(&key) else { return };
         let permissions = Arc::clone(&connection.permissions);
         let Some(request) = connection.take_pending() else { return };
-        if request.is_put()
+        if request.is_upload()
             && takeover::peer_liveness_unknown(
                 &self.state.connections,
                 &permissions,
@@ -388,8 +397,8 @@ impl ServerApp<'_> {
         let connections = self.state.connections.len();
         let Some(connection) = self.state.connections.get_mut(&key) else { return };
         let permissions = Arc::clone(&connection.permissions);
-        let outward = match request.what {
-            RequestKind::Send { .. } => {
+        let outward = match request.facts().connects {
+            true => {
                 let image_bytes =
                     (self.state.options.buffer_bytes + self.state.config.table_bytes) as usize;
                 let waker = self.state.waker.marking(&self.state.marks, key.number());
@@ -406,7 +415,7 @@ impl ServerApp<'_> {
                     Err(denied) => return self.deny(now, key, denied, end),
                 }
             }
-            _ => None,
+            false => None,
         };
         let (answer, job) = channel();
         connection.job = Some(job);
@@ -415,7 +424,7 @@ impl ServerApp<'_> {
             Ok(root) => root,
             Err(denied) => return self.deny(now, key, denied, end),
         };
-        if request.is_put() {
+        if request.is_upload() {
             self.take_over(now, &request.upload_key(), &permissions);
         }
         let Some(job) = self.jobs.begin() else {
@@ -453,12 +462,16 @@ impl ServerApp<'_> {
 
     /// A new upload to a path whose earlier upload has fallen silent comes most likely from the
     /// same client, restarted. What has come is to be resumed, so the old connection goes.
-    fn take_over(&mut self, now: Instant, path: &[u8], permissions: &Permissions) {
-        for connection in takeover::evict_stale(&mut self.state.connections, permissions, path) {
+    fn take_over(&mut self, now: Instant, upload_key: &UploadKey, permissions: &Permissions) {
+        for connection in
+            takeover::evict_stale(&mut self.state.connections, permissions, upload_key)
+        {
             self.finish_connection(now, connection, Err(Error::Restarted("its client restarted")));
         }
         self.forget(|waiting| {
-            waiting.place.0 == permissions.root && waiting.place.1 == path && waiting.is_late(now)
+            waiting.root == permissions.root
+                && waiting.upload_key == *upload_key
+                && waiting.is_late(now)
         });
     }
 
@@ -527,8 +540,9 @@ impl ServerApp<'_> {
         connection.target.clone_from(&prepared.name);
         let (peer_key, most) =
             (connection.peer_key, connection.permissions.max_sessions.unwrap_or(u32::MAX) as usize);
-        let (place, lends) =
-            ((connection.permissions.root.clone(), connection.asked.1.clone()), connection.lends);
+        let (root, upload_key) =
+            (connection.permissions.root.clone(), connection.upload_key.clone());
+        let lends = connection.lends;
         // A client that announces and sends nothing takes no other's place for long.
         if self.state.puts.len() >= self.state.service.max_sessions as usize {
             self.forget(|waiting| waiting.is_late(now));
@@ -543,7 +557,9 @@ impl ServerApp<'_> {
         let (lent, line) = pending_uploads::lend(self.state.service.members.as_ref(), lends)?;
         let put = ResponseItem::Put(number, prepared.name.clone());
         let outgoing = handlers::answer::outgoing([put].into_iter().chain(line), self.layout)?;
-        self.state.puts.add(number, PendingUpload { peer_key, place, since: now, prepared, lent });
+        let since = now;
+        let waiting = PendingUpload { peer_key, root, upload_key, since, prepared, lent };
+        self.state.puts.add(number, waiting);
         Ok(outgoing)
     }
 
@@ -695,7 +711,7 @@ impl Application for ServerApp<'_> {
                 Ok(done) => self.answer(now, key, done, end),
                 Err(denied) => self.deny(now, key, denied, end),
             }
-        } else if connection.asked.0 == "none" && now.since(connection.opened) >= ASKING {
+        } else if connection.kind == AuditKind::None && now.since(connection.opened) >= ASKING {
             let why = "timed out: no request within 10 s";
             self.deny(now, key, RequestError::new(RequestErrorKind::NotUnderstood, why), end);
         }

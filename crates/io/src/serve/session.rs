@@ -19,7 +19,7 @@ use netblt_proto::endpoint::Endpoint;
 use netblt_proto::limits::{MAX_OUTSTANDING, MAX_TABLE_BYTES, SEALED_BUFFER_BYTES};
 use netblt_proto::time::Instant;
 
-use super::request::SESSION;
+use super::requests::request::SESSION;
 use crate::cancel::Cancel;
 use crate::config::config;
 use crate::error::Error;

@@ -3,7 +3,7 @@
 
 use rustix::fs::{FileType, Stat};
 
-use super::request::{Entry, EntryType};
+use super::requests::entry::{Entry, EntryType};
 
 impl Entry {
     /// Something of this name and status.

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use netblt_proto::time::Instant;
 
 use super::connection::Connection;
-use super::request::Request;
+use super::requests::facts::UploadKey;
+use super::requests::request::Request;
 use crate::net::listener::ConnectionKey;
 use crate::permissions::Permissions;
 
@@ -52,7 +53,7 @@ impl DeferredUploads {
 pub(super) fn peer_liveness_unknown(
     connections: &ConnectionMap,
     permissions: &Permissions,
-    upload_key: &[u8],
+    upload_key: &UploadKey,
     since: Instant,
 ) -> bool {
     let mut here =
@@ -64,7 +65,7 @@ pub(super) fn peer_liveness_unknown(
 pub(super) fn evict_stale(
     connections: &mut ConnectionMap,
     permissions: &Permissions,
-    upload_key: &[u8],
+    upload_key: &UploadKey,
 ) -> Vec<Connection> {
     let is_old = |connection: &Connection| {
         connection.puts(permissions, upload_key) && connection.is_silent()

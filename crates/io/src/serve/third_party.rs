@@ -6,7 +6,9 @@ use std::sync::mpsc::Receiver;
 use netblt_proto::config::Identity;
 
 use super::client::{Client, Fetch, odd};
-use super::request::{PushTarget, RequestKind, ResponseItem};
+use super::requests::request::Operation;
+use super::requests::response_item::ResponseItem;
+use super::requests::send::{PushTarget, Send};
 use super::response_decoder::{ResponseDecoder, server_error};
 use crate::destination::Destination;
 use crate::error::{Error, Warning};
@@ -57,8 +59,8 @@ impl Client<'_> {
         let address = addresses.first().cloned().ok_or_else(odd_there)?;
         let name = name.unwrap_or_else(|| fetch.name.clone()).as_bytes().to_vec();
         let push = PushTarget { number, server: call.server(), own, address };
-        let what = RequestKind::Send { trees: fetch.trees, name, push };
-        self.watch(what, fetch, observer).map_err(|error| {
+        let send = Operation::Send(Send { trees: fetch.trees, name, push });
+        self.watch(send, fetch, observer).map_err(|error| {
             // If no connection has brought it, the server would await it for a while yet.
             let _ = other.take_back(number, observer);
             ThirdPartyError::From(error)
@@ -67,11 +69,11 @@ impl Client<'_> {
 
     fn watch(
         &self,
-        what: RequestKind,
+        send: Operation,
         fetch: &Fetch,
         observer: &mut dyn Observer,
     ) -> Result<Summary, Error> {
-        let mut options = self.asking(what, &fetch.path)?;
+        let mut options = self.asking(send, &fetch.path)?;
         (options.buffer_bytes, options.buffers) = (BUFFER_BYTES, BUFFERS);
         options.buffer_memory = 0;
         (options.trace, options.manifest, options.max_bytes) = (None, None, None);

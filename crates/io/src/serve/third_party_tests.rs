@@ -137,7 +137,7 @@ fn a_called_server_that_proves_nothing_gets_few_openings() {
     let (options, cancel) = (options(), Cancel::default());
     let own = host.call(key(1));
     let push = PushTarget { number: 1, server: PublicKey([3; 32]), own: key(4), address };
-    let what = RequestKind::Send { trees: false, name: b"here".to_vec(), push };
+    let send = Operation::Send(Send { trees: false, name: b"here".to_vec(), push });
     let fetch = Fetch {
         path: b"here".to_vec(),
         name: "here".into(),
@@ -150,7 +150,7 @@ fn a_called_server_that_proves_nothing_gets_few_openings() {
         let asked = scope.spawn(|| {
             let server =
                 Client { rendezvous: &own, options: &options, cancel: &cancel, session: None };
-            server.watch(what, &fetch, &mut Deaf)
+            server.watch(send, &fetch, &mut Deaf)
         });
         let (mut packets, mut bytes, mut room) = (0, 0, [0; 1 << 16]);
         while !asked.is_finished() || packets == 0 {

@@ -5,11 +5,13 @@
 use netblt_proto::content::check_name;
 
 use super::bytes::Bytes;
-use request::{END, LONGEST_LINE, Request, RequestKind, ResponseItem};
+use requests::get::Get;
+use requests::request::{Operation, Request};
+use requests::response_item::{END, LONGEST_LINE, ResponseItem};
 
-/// It stands in another crate, and needs nothing of that.
-#[path = "../../../io/src/serve/request.rs"]
-mod request;
+/// They stand in another crate, and need nothing of that.
+#[path = "../../../io/src/serve/requests/mod.rs"]
+mod requests;
 
 /// Does the first byte's kind of thing with the others.
 pub fn run(data: &[u8]) {
@@ -28,10 +30,10 @@ pub fn run(data: &[u8]) {
 
 fn question(bytes: &[u8]) {
     let Some((request, rest)) = Request::parse(bytes) else { return };
-    let most = if matches!(request.what, RequestKind::Read { .. }) { 262_148 } else { 10_004 };
+    let most = 4 + request.kind().max_bytes();
     assert!(bytes.ends_with(rest) && bytes.len() - rest.len() <= most);
-    assert!(request.paths().all(|path| path.is_empty() || check_name(path).is_ok()));
-    if let RequestKind::Get { name, .. } = &request.what {
+    assert!(request.paths().iter().all(|path| path.is_empty() || check_name(path).is_ok()));
+    if let Operation::Get(Get { name, .. }) = &request.operation {
         assert!(check_name(name).is_ok() && !name.contains(&b'/'));
     }
     let again = request.encode();

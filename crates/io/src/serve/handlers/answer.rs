@@ -7,9 +7,15 @@ use crate::disk::layout::Layout;
 use crate::disk::source::SourceReader;
 use crate::options::Input;
 use crate::request_error::RequestError;
-use crate::serve::request::{self, ResponseItem};
+use crate::serve::requests::response_item::{END, NAME, ResponseItem, TITLE};
 use crate::serve::response::{Done, HeldReader, OutgoingData, denied};
 
+/// The answer of a request that did so many things.
+pub(super) fn done(count: u64, layout: Layout) -> Result<Done, RequestError> {
+    answer([ResponseItem::Done(count)], layout)
+}
+
+/// An answer of these lines.
 pub(super) fn answer(
     lines: impl IntoIterator<Item = ResponseItem>,
     layout: Layout,
@@ -22,7 +28,7 @@ pub(in crate::serve) fn outgoing(
     lines: impl IntoIterator<Item = ResponseItem>,
     layout: Layout,
 ) -> Result<OutgoingData, RequestError> {
-    let mut text = [request::TITLE, &[request::END]].concat();
+    let mut text = [TITLE, &[END]].concat();
     lines.into_iter().for_each(|line| text.extend(line.encode()));
     let bytes = text.len() as u64;
     streamed(Box::new(io::Cursor::new(text)), bytes, layout)
@@ -34,7 +40,7 @@ pub(super) fn streamed(
     bytes: u64,
     layout: Layout,
 ) -> Result<OutgoingData, RequestError> {
-    let input = Input { name: request::NAME.into(), label: "the answer", reader };
+    let input = Input { name: NAME.into(), label: "the answer", reader };
     let list = FileList::stream(input).map_err(denied)?;
     let reader = SourceReader::sealed(list, layout).map_err(denied)?;
     let reader = HeldReader::new(reader, None);

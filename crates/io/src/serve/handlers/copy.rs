@@ -10,6 +10,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use rustix::fs::{Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
 
+use super::answer::done;
+use super::context::HandlerContext;
 use super::place::{MAX_DOWN, Place, flush, into_itself, is_beneath};
 use crate::cancel::Cancel;
 use crate::disk::attributes::tolerable;
@@ -17,7 +19,8 @@ use crate::disk::staging::Staging;
 use crate::disk::{flush, safe_open, sparse, staging};
 use crate::error::RequestErrorKind;
 use crate::request_error::RequestError;
-use crate::serve::request::Copying;
+use crate::serve::requests::copy::{Copy, Copying};
+use crate::serve::response::Done;
 
 /// Bytes that are copied between two checks whether the request was cancelled.
 const STEP: u64 = 64 << 20;
@@ -25,15 +28,27 @@ const STEP: u64 = 64 << 20;
 const COPY: &str = "copy";
 
 /// How much may be copied.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
+#[derive(Debug)]
+struct Bounds {
     /// Files, directories and links.
-    pub(super) count: u64,
-    pub(super) bytes: u64,
+    count: u64,
+    bytes: u64,
+}
+
+/// Copies it.
+pub(super) fn perform(
+    copy: &Copy,
+    path: &[u8],
+    root: &OwnedFd,
+    with: &HandlerContext<'_>,
+) -> Result<Done, RequestError> {
+    let bytes = with.options.max_bytes.unwrap_or(u64::MAX);
+    let bounds = Bounds { count: with.options.max_files, bytes };
+    done(copy_to(root, path, &copy.to, copy.how, bounds, with.cancel)?, with.layout)
 }
 
 /// Copies something to another name. How many files, directories and links that are.
-pub(super) fn copy(
+fn copy_to(
     root: &OwnedFd,
     from: &[u8],
     to: &[u8],

@@ -17,7 +17,7 @@ use crate::request_error::RequestError;
 use crate::serve::response::denied;
 
 /// The file list of a path, and the directory of its paths.
-pub(super) fn look(
+pub(super) fn file_list(
     root: &OwnedFd,
     path: &[u8],
     trees: bool,

@@ -1,18 +1,22 @@
 //! Sends files (*get*).
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use super::context::HandlerContext;
-use crate::disk::file_list::FileList;
+use super::file_list::file_list;
 use crate::disk::source::SourceReader;
 use crate::request_error::RequestError;
+use crate::serve::requests::get::Get;
 use crate::serve::response::{Done, HeldReader, OutgoingData, denied};
 
-pub(super) fn get(
-    (list, handle): (FileList, Arc<OwnedFd>),
+/// Sends the files.
+pub(super) fn perform(
+    get: &Get,
+    path: &[u8],
+    root: &OwnedFd,
     with: &HandlerContext<'_>,
 ) -> Result<Done, RequestError> {
+    let (list, handle) = file_list(root, path, get.trees, &get.name, with)?;
     let (total, files) = (list.total_bytes(), list.files_in_all());
     let reader = SourceReader::sealed(list, with.layout).map_err(denied)?;
     let reader = reader.naming(with.options.name_log.clone());

@@ -5,6 +5,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::fs::{Mode, Timespec, Timestamps};
 
+use super::answer::done;
+use super::context::HandlerContext;
 use super::place::{Place, flush};
 use crate::disk::attributes::tolerable;
 use crate::disk::ranges::{self, WHOLE};
@@ -12,30 +14,36 @@ use crate::disk::staging;
 use crate::disk::{flush, safe_open};
 use crate::error::RequestErrorKind;
 use crate::request_error::RequestError;
-use crate::serve::request::Join;
+use crate::serve::requests::join::Join;
+use crate::serve::response::Done;
 
 /// Gives a file its name if all its ranges are there. Otherwise it is not found.
-pub(super) fn join(root: &OwnedFd, path: &[u8], wish: &Join) -> Result<u64, RequestError> {
+pub(super) fn perform(
+    join: &Join,
+    path: &[u8],
+    root: &OwnedFd,
+    with: &HandlerContext<'_>,
+) -> Result<Done, RequestError> {
     let parent = safe_open::directory(root.as_fd(), path)?;
-    let whole = ranges::whole(&parent, &wish.file, wish.total, wish.bytes)?;
+    let whole = ranges::whole(&parent, &join.file, join.total, join.bytes)?;
     let (directory, file) = whole.map_err(|range| {
         let why = format!("the range of the file at {} is not there", range.offset);
         RequestError::new(RequestErrorKind::NotFound, why)
     })?;
-    let target = Place::target(root, &wish.to, wish.replace)?;
-    let mode = Mode::from_raw_mode((wish.mode & 0o777) as _);
+    let target = Place::target(root, &join.to, join.replace)?;
+    let mode = Mode::from_raw_mode((join.mode & 0o777) as _);
     // As in a transfer of the whole file: where they cannot be set, the file is there.
     tolerable(rustix::fs::fchmod(&file, mode))?;
-    let (seconds, nanos) = wish.modified;
+    let (seconds, nanos) = join.modified;
     let time = Timespec { tv_sec: seconds as _, tv_nsec: nanos.min(999_999_999) as _ };
     let times = Timestamps { last_access: time, last_modification: time };
     tolerable(rustix::fs::futimens(&file, &times))?;
     flush::sync(&file)?;
-    target.take(&directory, OsStr::new(WHOLE), wish.replace)?;
+    target.take(&directory, OsStr::new(WHOLE), join.replace)?;
     flush(&target.parent);
     // The file has its name. The record of its ranges may stay if it cannot be removed.
-    let name = staging::ranges_name(&wish.file);
+    let name = staging::ranges_name(&join.file);
     let _ = ranges::remove(&parent, name.as_bytes());
     flush(&parent);
-    Ok(1)
+    done(1, with.layout)
 }

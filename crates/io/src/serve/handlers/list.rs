@@ -5,21 +5,38 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::io::Errno;
 
+use super::answer::outgoing;
 use super::context::HandlerContext;
-use super::stat::stat;
+use super::stat::entry;
 use crate::disk::safe_open;
 use crate::error::RequestErrorKind;
 use crate::memory_budget::MemoryLease;
 use crate::request_error::RequestError;
-use crate::serve::request::{Entry, ResponseItem};
+use crate::serve::requests::entry::Entry;
+use crate::serve::requests::list::List;
+use crate::serve::requests::response_item::ResponseItem;
+use crate::serve::response::Done;
 
 /// Entries in one answer at most. A client asks again for more.
 const PAGE: u64 = 10_000;
 /// Memory of an item of an answer beyond its name.
 const LINE_BYTES: u64 = 100;
 
+/// The entries of the directory, or of the file.
+pub(super) fn perform(
+    list: &List,
+    path: &[u8],
+    root: &OwnedFd,
+    with: &HandlerContext<'_>,
+) -> Result<Done, RequestError> {
+    let (lines, memory) = page(root, path, &list.after, list.most, with)?;
+    let mut outgoing = outgoing(lines, with.layout)?;
+    outgoing.reader.hold(memory);
+    Ok(Done::Send(Box::new(outgoing)))
+}
+
 /// A page of a directory, or the entry of a file, and the memory that it takes.
-pub(super) fn list(
+fn page(
     root: &OwnedFd,
     path: &[u8],
     after: &[u8],
@@ -31,7 +48,7 @@ pub(super) fn list(
         Ok(directory) => directory,
         // A link is not followed. Systems differ in which of the two errors they return.
         Err(Errno::NOTDIR | Errno::LOOP) => {
-            return Ok((vec![ResponseItem::Entry(stat(root, path)?)], memory));
+            return Ok((vec![ResponseItem::Entry(entry(root, path)?)], memory));
         }
         Err(error) => return Err(io::Error::from(error).into()),
     };

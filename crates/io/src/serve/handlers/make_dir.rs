@@ -8,10 +8,25 @@ use std::os::unix::ffi::OsStrExt as _;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
+use super::answer::done;
+use super::context::HandlerContext;
 use crate::disk::safe_open;
 use crate::request_error::RequestError;
+use crate::serve::requests::make_dir::MakeDir;
+use crate::serve::response::Done;
 
-pub(super) fn make(root: &OwnedFd, path: &[u8], parents: bool) -> Result<u64, RequestError> {
+/// Makes the directory.
+pub(super) fn perform(
+    make: &MakeDir,
+    path: &[u8],
+    root: &OwnedFd,
+    with: &HandlerContext<'_>,
+) -> Result<Done, RequestError> {
+    done(make_directory(root, path, make.parents)?, with.layout)
+}
+
+/// Returns how many were made.
+fn make_directory(root: &OwnedFd, path: &[u8], parents: bool) -> Result<u64, RequestError> {
     let all = Mode::RWXU | Mode::RWXG | Mode::RWXO;
     if path.is_empty() {
         return if parents { Ok(0) } else { Err(io::Error::from(Errno::EXIST).into()) };

@@ -15,4 +15,5 @@ mod put_range;
 mod read;
 mod remove;
 mod rename;
+mod send;
 mod stat;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::FileType;
 
+use super::answer::done;
 use super::context::HandlerContext;
 use crate::destination::Destination;
 use crate::disk::free_space::FreeSpace;
@@ -16,23 +17,37 @@ use crate::error::RequestErrorKind;
 use crate::name_log::NameLog;
 use crate::options::{Overwrite, Resume};
 use crate::request_error::RequestError;
-use crate::serve::request::Put;
+use crate::serve::requests::put::{Put, PutOptions};
 use crate::serve::response::{Done, PreparedUpload, denied, expected};
 use crate::transfer::receive::writer;
 
+/// Prepares an upload, or confirms that an announced one is cancelled.
+pub(super) fn perform(
+    put: &Put,
+    path: &[u8],
+    root: &OwnedFd,
+    with: &HandlerContext<'_>,
+) -> Result<Done, RequestError> {
+    match put {
+        Put::Announce(options) => announce(*options, path, root, with),
+        // The server's loop has cancelled it.
+        Put::Cancel(_) => done(1, with.layout),
+    }
+}
+
 /// Prepares an upload. The destination is understood as by scp: an existing directory takes the
 /// files, anything else is the name of a single file in an existing directory.
-pub(super) fn put(
-    root: &OwnedFd,
+fn announce(
+    put: PutOptions,
     path: &[u8],
-    wish: Put,
+    root: &OwnedFd,
     with: &HandlerContext<'_>,
 ) -> Result<Done, RequestError> {
     let HandlerContext { options, layout, cleanups, .. } = *with;
     let (parent, leaf) = safe_open::split(path);
     let (directory, name): (OwnedFd, Vec<u8>) = match safe_open::directory(root.as_fd(), path) {
         Ok(directory) => (directory, Vec::new()),
-        Err(error) if wish.several => return Err(error.into()),
+        Err(error) if put.several => return Err(error.into()),
         Err(error) => {
             let directory = safe_open::directory(root.as_fd(), parent)?;
             match safe_open::status(&directory, leaf)? {
@@ -40,11 +55,11 @@ pub(super) fn put(
                 Some(stat) if FileType::from_raw_mode(stat.st_mode).is_symlink() => {
                     return Err(error.into());
                 }
-                Some(_) if wish.tree => {
+                Some(_) if put.tree => {
                     let why = "it is a file, and cannot become a directory";
                     return Err(RequestError::new(RequestErrorKind::NotADirectory, why));
                 }
-                Some(_) if !wish.replace => {
+                Some(_) if !put.replace => {
                     return Err(RequestError::new(RequestErrorKind::Exists, "it exists"));
                 }
                 _ => (directory, leaf.to_vec()),
@@ -54,10 +69,10 @@ pub(super) fn put(
     let held = Arc::new(directory);
     let place = safe_open::path_of(&held);
     let mut options = options.clone();
-    options.overwrite = if wish.replace { Overwrite::Always } else { Overwrite::Never };
-    (options.atomic, options.preserve) = (wish.atomic, wish.preserve);
-    (options.keep_times, options.verify) = (wish.times, wish.verify);
-    options.label = wish.label.filter(|_| !wish.atomic);
+    options.overwrite = if put.replace { Overwrite::Always } else { Overwrite::Never };
+    (options.atomic, options.preserve) = (put.atomic, put.preserve);
+    (options.keep_times, options.verify) = (put.times, put.verify);
+    options.label = put.label.filter(|_| !put.atomic);
     // Parts of others reveal their content, so only a client that may read can resume them. A label
     // is known only to the client that chose it.
     let may_hear = with.may_read || options.label.is_some();

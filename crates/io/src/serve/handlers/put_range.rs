@@ -6,39 +6,37 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
+use super::context::HandlerContext;
 use crate::destination::Destination;
 use crate::disk::free_space::FreeSpace;
-use crate::disk::layout::Layout;
 use crate::disk::ranges::{self};
 use crate::disk::safe_open;
 use crate::disk::staging;
 use crate::error::RequestErrorKind;
 use crate::name_log::NameLog;
-use crate::options::{Options, Overwrite, Resume};
+use crate::options::{Overwrite, Resume};
 use crate::request_error::RequestError;
-use crate::serve::cleanup::Cleanups;
-use crate::serve::request::PutRange;
+use crate::serve::requests::put_range::PutRange;
 use crate::serve::response::{Done, PreparedUpload, denied, expected};
 use crate::transfer::receive::writer;
 
 /// A place for a range: in the file of all of them, which lies in the directory `path`.
-pub(super) fn put(
-    root: &OwnedFd,
+pub(super) fn perform(
+    put: &PutRange,
     path: &[u8],
-    wish: PutRange,
-    options: &Options,
-    layout: Layout,
-    cleanups: &Cleanups,
+    root: &OwnedFd,
+    with: &HandlerContext<'_>,
 ) -> Result<Done, RequestError> {
-    let range = wish.range;
+    let HandlerContext { options, layout, cleanups, .. } = *with;
+    let range = put.range;
     if options.max_bytes.is_some_and(|most| range.total > most) {
         let why = "a file of so many bytes is more than this server takes";
         return Err(RequestError::new(RequestErrorKind::NoRoom, why));
     }
     let parent = safe_open::directory(root.as_fd(), path)?;
-    let held = Arc::new(ranges::open(&parent, &wish.file, range.total)?);
-    let kept_at = cleanups.wait_for(&held, Some(wish.label))?;
-    if staging::is_taken(&held, &staging::kept_name(Some(&wish.label))) {
+    let held = Arc::new(ranges::open(&parent, &put.file, range.total)?);
+    let kept_at = cleanups.wait_for(&held, Some(put.label))?;
+    if staging::is_taken(&held, &staging::kept_name(Some(&put.label))) {
         return Err(RequestError::new(
             RequestErrorKind::Busy,
             "another transfer of this range is not over",
@@ -48,8 +46,8 @@ pub(super) fn put(
     let mut options = options.clone();
     // It is itself that would be in its way.
     options.overwrite = Overwrite::Always;
-    (options.atomic, options.verify, options.resume) = (false, wish.verify, Resume::Auto);
-    (options.label, options.range) = (Some(wish.label), Some(range));
+    (options.atomic, options.verify, options.resume) = (false, put.verify, Resume::Auto);
+    (options.label, options.range) = (Some(put.label), Some(range));
     options.expected = Some(expected(name.as_bytes()));
     let room = FreeSpace::new(place.clone(), Some(BTreeSet::from([OsString::from(&name)])));
     let names = NameLog::new(options.memory_share.lease());

@@ -8,14 +8,33 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::vec::IntoIter;
 
+use super::answer::streamed;
+use super::context::HandlerContext;
 use crate::disk::safe_open;
 use crate::error::RequestErrorKind;
 use crate::name_log::NameLog;
 use crate::request_error::RequestError;
-use crate::serve::request::{self, Entry, Piece, ResponseItem};
+use crate::serve::requests::entry::Entry;
+use crate::serve::requests::read::{self, Piece};
+use crate::serve::requests::response_item::{END, ResponseItem, TITLE};
+use crate::serve::response::Done;
+
+/// Sends the pieces.
+pub(super) fn perform(
+    read: &read::Read,
+    root: &Arc<OwnedFd>,
+    with: &HandlerContext<'_>,
+) -> Result<Done, RequestError> {
+    let pieces = &read.pieces;
+    log_pieces(pieces, with.options.name_log.as_ref());
+    let all = pieces.iter().fold(0, |all: u64, piece| all.saturating_add(piece.bytes));
+    let reader = RangeReader::new(Arc::clone(root), pieces.clone());
+    let outgoing = streamed(Box::new(reader), all, with.layout)?;
+    Ok(Done::Send(Box::new(outgoing)))
+}
 
 /// The answer, as a stream.
-pub(super) struct RangeReader {
+struct RangeReader {
     root: Arc<OwnedFd>,
     rest: IntoIter<Piece>,
     /// The file of the last piece.
@@ -28,8 +47,8 @@ pub(super) struct RangeReader {
 }
 
 impl RangeReader {
-    pub(super) fn new(root: Arc<OwnedFd>, pieces: Vec<Piece>) -> Self {
-        let title = [request::TITLE, &[request::END]].concat();
+    fn new(root: Arc<OwnedFd>, pieces: Vec<Piece>) -> Self {
+        let title = [TITLE, &[END]].concat();
         let (rest, lines) = (pieces.into_iter(), io::Cursor::new(title));
         Self { root, rest, open: None, lines, left: 0, at: 0 }
     }
@@ -100,7 +119,7 @@ impl Read for RangeReader {
 }
 
 /// The files whose pieces are read, each once.
-pub(super) fn log_pieces(pieces: &[Piece], log: Option<&NameLog>) {
+fn log_pieces(pieces: &[Piece], log: Option<&NameLog>) {
     let mut last = None;
     for Piece { path, .. } in pieces {
         if last.replace(path) != Some(path) {

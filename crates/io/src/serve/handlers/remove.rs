@@ -8,6 +8,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use rustix::fs::{AtFlags, Dir};
 use rustix::io::Errno;
 
+use super::answer::done;
+use super::context::HandlerContext;
 use super::place::MAX_DOWN;
 use crate::cancel::Cancel;
 use crate::disk::safe_open;
@@ -15,11 +17,32 @@ use crate::disk::sites;
 use crate::disk::staging::{self, Open, Staging};
 use crate::error::RequestErrorKind;
 use crate::request_error::RequestError;
+use crate::serve::requests::remove::Remove;
+use crate::serve::response::Done;
 
 /// Names of a directory that is removed that are held at once.
 const AT_ONCE: usize = 1024;
 
-pub(super) fn remove(
+/// Removes what stands there.
+pub(super) fn perform(
+    remove: &Remove,
+    path: &[u8],
+    root: &OwnedFd,
+    with: &HandlerContext<'_>,
+) -> Result<Done, RequestError> {
+    let Remove { directory, tree } = *remove;
+    done(remove_at(root, path, directory, tree, with.cancel)?, with.layout)
+}
+
+/// Whether the path is that of the parts of a transfer under a label.
+pub(super) fn is_left(remove: &Remove, path: &[u8]) -> bool {
+    let (parent, leaf) = safe_open::split(path);
+    let own = staging::has_ours(parent);
+    remove.tree && (staging::label_of(leaf).is_some() || staging::is_ranges(leaf)) && !own
+}
+
+/// Returns how many were removed.
+fn remove_at(
     root: &OwnedFd,
     path: &[u8],
     directory: bool,

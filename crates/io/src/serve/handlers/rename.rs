@@ -5,18 +5,27 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::AtFlags;
 
+use super::answer::done;
+use super::context::HandlerContext;
 use super::place::{Place, flush, into_itself, is_beneath};
 use crate::disk::rename::id;
 use crate::disk::safe_open;
 use crate::request_error::RequestError;
+use crate::serve::requests::rename::Rename;
+use crate::serve::response::Done;
+
+/// Renames it.
+pub(super) fn perform(
+    rename: &Rename,
+    path: &[u8],
+    root: &OwnedFd,
+    with: &HandlerContext<'_>,
+) -> Result<Done, RequestError> {
+    done(rename_to(root, path, &rename.to, rename.replace)?, with.layout)
+}
 
 /// Gives something another name.
-pub(super) fn rename(
-    root: &OwnedFd,
-    from: &[u8],
-    to: &[u8],
-    replace: bool,
-) -> Result<u64, RequestError> {
+fn rename_to(root: &OwnedFd, from: &[u8], to: &[u8], replace: bool) -> Result<u64, RequestError> {
     let (source, stat) = Place::source(root, from)?;
     if safe_open::is_directory(&stat) && is_beneath(to, from) && to != from {
         return Err(into_itself());
