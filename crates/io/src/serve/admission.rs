@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -12,20 +11,21 @@ use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
-use super::audit::{AuditKind, StatusObserver, TransferStatus};
-use super::cleanup::KeptAt;
-use super::connection::{Arrival, Connection, Task};
+use super::audit::{StatusObserver, TransferStatus};
+use super::connection::{Arrival, BufferShare, Connection};
+use super::connection_state::{AnswerStep, ConnectionState, Upload};
 use super::memory_pool::MemoryPool;
 use super::pending_uploads::{PendingUpload, PendingUploads};
 use super::rate_limiter::ClientId;
+use super::requests::facts::UploadKey;
 use super::requests::request::{ASK, SESSION};
 use super::response::PreparedUpload;
 use super::service::Service;
 use super::sessions::{Sessions, most_requests, stock};
 use crate::cancel::Cancel;
-use crate::disk::threads::Writer;
 use crate::error::{Error, RequestErrorKind};
 use crate::memory_budget::MemoryBudget;
+use crate::name_log::NameLog;
 use crate::net::listener::ConnectionKey;
 use crate::net::poller::{ReadySet, Waker};
 use crate::options::{Control, Options};
@@ -87,13 +87,15 @@ impl ServerState<'_> {
         let subflows = self.subflows_for(stem, &waker);
         let at_first = parameters.max_outstanding.min(self.options.buffers);
         let image_bytes = image_bytes as usize;
-        let mut put = None;
-        let task = match role {
+        let mut buffers = BufferShare { image_bytes, at_first, shared: 0, beyond: 0 };
+        let mut names = NameLog::new(memory_share.lease());
+        let state = match role {
             Role::Sender if parameters.client == ASK && lender.is_none() => {
-                Task::Sending(Box::new(Sending::on_request(session, waker, subflows)))
+                let task = Sending::on_request(session, waker, subflows);
+                ConnectionState::Answering(Box::new(task), AnswerStep::Idle)
             }
             Role::Sender if parameters.client == SESSION && lender.is_none() && stem.is_none() => {
-                Task::Session
+                ConnectionState::Session
             }
             Role::Receiver => {
                 let waiting = self.announced(&parameters.client, shown)?;
@@ -103,13 +105,12 @@ impl ServerState<'_> {
                     stock(place, stem, (count, image_bytes), (self.connections.len(), true));
                 let busy =
                     |error: Error| RequestError::new(RequestErrorKind::Busy, error.to_string());
-                let (stock, own, more) = stock.map_err(busy)?;
-                let named = (waiting.upload_key, waiting.prepared.name.clone());
-                let names = waiting.prepared.names.clone();
+                let (stock, shared, beyond) = stock.map_err(busy)?;
+                buffers.add(shared, beyond);
+                names = waiting.prepared.names.clone();
                 let with = (waker, subflows, self.options.max_bytes);
-                let (task, held, kept_at) = receiving(*waiting.prepared, session, stock, with);
-                put = Some((named, (own, more), (held, kept_at), names));
-                Task::Receiving(Box::new(task))
+                let PendingUpload { upload_key, prepared, .. } = waiting;
+                receiving(upload_key, *prepared, promised(parameters), session, stock, with)
             }
             Role::Sender => {
                 let why = "this is a server of files: netblt cp, ls, stat, mv, rm, mkdir";
@@ -125,19 +126,12 @@ impl ServerState<'_> {
             control,
             cancel,
             seen,
-            image_bytes,
-            at_first,
+            buffers,
             memory_share,
+            names,
+            datagrams: end.datagrams_received(),
         };
-        let mut connection = Connection::new((now, end.datagrams_received()), arrival, task);
-        if let Some(((upload_key, name), (shared, beyond), (held, kept_at), names)) = put {
-            (connection.kind, connection.upload_key) = (AuditKind::Receive, upload_key);
-            connection.target = name;
-            (connection.shared, connection.beyond) = (shared, beyond);
-            (connection.held, connection.kept_at) = (Some(held), Some(kept_at));
-            (connection.total, connection.names) = (promised(parameters), names);
-        }
-        Ok(connection)
+        Ok(Connection::new(now, arrival, state))
     }
 
     /// The factory of subflows for a connection with this stem, if it may have some. A branch of a
@@ -241,7 +235,7 @@ impl ServerState<'_> {
         let own = counts.get(&client).copied().unwrap_or(0);
         let stands = |connection: &Connection| {
             let most = counts.get(&connection.client()).copied().unwrap_or(0);
-            let idle = now.since(connection.moved.1) >= STANDS;
+            let idle = connection.stalled(now) >= STANDS;
             (most > own + 1 && idle).then_some((most, connection.number))
         };
         let standing = self.connections.values_mut().filter(|connection| asking(&&**connection));
@@ -303,20 +297,22 @@ impl ServerState<'_> {
     }
 }
 
-/// The receiver's application for an upload, the handle that keeps its paths valid, and the place
-/// of its parts.
+/// The state of a connection that brings an announced upload.
 fn receiving(
+    key: UploadKey,
     prepared: PreparedUpload,
+    total: Option<u64>,
     session: TransferSession<'static>,
     stock: Vec<Buffer>,
     (waker, subflows, max_bytes): (Waker, Option<Arc<SubflowFactory>>, Option<u64>),
-) -> (Receiving<'static, Box<dyn Writer>>, Arc<OwnedFd>, KeptAt) {
-    let PreparedUpload { writer, room, held, kept_at, .. } = prepared;
+) -> ConnectionState {
+    let PreparedUpload { writer, room, name, held, kept_at, .. } = prepared;
     let kept = writer.kept_bytes();
     let mut task = Receiving::new(session, writer, stock, waker);
     task.over_subflows(subflows);
     (task.room, task.max_bytes) = (Some((room, kept)), max_bytes);
-    (task, held, kept_at)
+    let upload = Upload { key, name, total, kept_at, _held: held };
+    ConnectionState::Receiving(Box::new(task), upload)
 }
 
 /// Bytes of packets that are to come, by the sender's announcement.

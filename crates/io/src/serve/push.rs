@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use super::audit::TransferStatus;
+use super::connection::BufferShare;
 use super::memory_pool::MemoryPool;
 use super::requests::response_item::{END, ResponseItem, TITLE};
 use super::requests::send::PushTarget;
@@ -54,7 +55,7 @@ impl PushContext {
     /// For a connection that may push files, with the buffers that it gets beside its own.
     pub(super) fn new(
         (permissions, session, control): (&Permissions, Option<u32>, &Control),
-        taken: (&mut u64, &mut u64),
+        buffers: &mut BufferShare,
         (pool, sessions, connections): (&mut MemoryPool, &mut Sessions, usize),
         (options, image_bytes): (&Options, usize),
         waker: Waker,
@@ -69,7 +70,7 @@ impl PushContext {
         let (stock, shared, beyond) =
             stock((pool, sessions), session, wanted, (connections, false))
                 .map_err(|error| busy(error.to_string()))?;
-        (*taken.0, *taken.1) = (*taken.0 + shared, *taken.1 + beyond);
+        buffers.add(shared, beyond);
         let buffers = (stock.len() as u64).saturating_sub(OWN);
         if buffers < OWN {
             return Err(busy("there is no memory for that; try again later".to_owned()));

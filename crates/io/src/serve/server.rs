@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{TryRecvError, channel};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use netblt_proto::api::Event;
@@ -17,9 +17,11 @@ use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
 use super::admission::{ServerState, carried};
-use super::audit::AuditKind;
 use super::cleanup::CleanupQueue;
-use super::connection::{Connection, Task, TaskResult, received, sent};
+use super::connection::Connection;
+use super::connection_state::{
+    Answer, Asked, ConnectionState, Preparation, TaskResult, received, sent,
+};
 use super::handlers;
 use super::jobs::Jobs;
 use super::listings::Listings;
@@ -251,8 +253,8 @@ impl ServerApp<'_> {
         if connection.is_session() || !self.limiter.limits(most) {
             return;
         }
-        connection.is_limited = true;
-        if let Task::Receiving(task) = &mut connection.task {
+        connection.rate.is_limited = true;
+        if let ConnectionState::Receiving(task, _) = &mut connection.state {
             task.grant_by_turns();
         }
         let client = connection.client();
@@ -268,7 +270,7 @@ impl ServerApp<'_> {
         self.is_uneven = false;
         self.limiter.divide(now);
         for connection in
-            self.state.connections.values_mut().filter(|connection| connection.is_limited)
+            self.state.connections.values_mut().filter(|connection| connection.rate.is_limited)
         {
             if connection.keep_to(self.limiter.share(connection.number)) {
                 self.marked.push(connection.number);
@@ -279,14 +281,14 @@ impl ServerApp<'_> {
     /// Measures a connection's progress, and grants it buffers.
     fn measure(&mut self, now: Instant, key: ConnectionKey, end: &mut Endpoint) {
         let Some(connection) =
-            self.state.connections.get_mut(&key).filter(|connection| connection.is_limited)
+            self.state.connections.get_mut(&key).filter(|connection| connection.rate.is_limited)
         else {
             return;
         };
         let number = connection.number;
         self.is_uneven |= self.limiter.see(now, number, connection.look(end));
-        let Task::Receiving(task) = &mut connection.task else { return };
-        let bytes = connection.image_bytes as u64;
+        let ConnectionState::Receiving(task, _) = &mut connection.state else { return };
+        let bytes = connection.buffers.image_bytes as u64;
         while task.wants_grant() {
             if !self.limiter.grant(now, number, bytes) {
                 return;
@@ -316,8 +318,8 @@ impl ServerApp<'_> {
                 return self.deny(now, key, RequestError::new(RequestErrorKind::Busy, why), end);
             }
         }
-        let over = match &mut connection.task {
-            Task::Sending(task) => {
+        let over = match &mut connection.state {
+            ConnectionState::Answering(task, _) => {
                 let over = task.take(now, (), event, end).break_value().map(sent);
                 let request = task.take_request();
                 if let Some(request) = request.filter(|_| over.is_none()) {
@@ -325,8 +327,10 @@ impl ServerApp<'_> {
                 }
                 over
             }
-            Task::Receiving(task) => task.take(now, (), event, end).break_value().map(received),
-            Task::Session => {
+            ConnectionState::Receiving(task, _) => {
+                task.take(now, (), event, end).break_value().map(received)
+            }
+            ConnectionState::Session => {
                 let closed = matches!(event, Event::Closed(_));
                 let id = end.connection_id().filter(|_| closed);
                 id.into_iter().for_each(|id| self.state.sessions.end(id));
@@ -352,65 +356,64 @@ impl ServerApp<'_> {
             );
         };
         let Some(connection) = self.state.connections.get_mut(&key) else { return };
-        let facts = request.facts();
-        connection.kind = AuditKind::Request(request.kind());
-        (connection.upload_key, connection.had) = (request.upload_key(), had.to_vec());
-        connection.target = facts.target.to_vec();
+        let (facts, kind) = (request.facts(), request.kind());
+        let (upload, memory, target) = (facts.upload, facts.memory, facts.target.to_vec());
+        connection.state.ask(Asked { request: Arc::new(request), had: had.to_vec(), target });
         let (permissions, peer_key) = (Arc::clone(&connection.permissions), connection.peer_key);
-        if let Some(why) = request.kind().access().refusal(permissions.read, permissions.write) {
+        if let Some(why) = kind.access().refusal(permissions.read, permissions.write) {
             return self.deny(now, key, RequestError::new(RequestErrorKind::Forbidden, why), end);
         }
-        (connection.lends, connection.subflows) = (false, facts.subflows);
-        match facts.upload {
-            Some(UploadFacts::Announced { via_server, .. }) => connection.lends = via_server,
+        match upload {
             Some(UploadFacts::Cancelled(number)) => self.state.puts.take_back(number, peer_key),
-            None => {}
+            Some(UploadFacts::Announced { .. }) | None => {}
         }
-        if !connection.memory.take(facts.memory) {
+        if !connection.memory.take(memory) {
             let why = "no memory for so many pieces; ask for fewer, or try again later";
             return self.deny(now, key, RequestError::new(RequestErrorKind::Busy, why), end);
         }
-        connection.pending = Some(request);
         self.proceed(now, key, end);
     }
 
     /// Performs a connection's request, once a buffer was granted for the answer.
     fn proceed(&mut self, now: Instant, key: ConnectionKey, end: &mut Endpoint) {
-        let Some(connection) = self.state.connections.get_mut(&key) else { return };
-        let permissions = Arc::clone(&connection.permissions);
-        let Some(request) = connection.take_pending() else { return };
-        if request.is_upload()
+        let Some(connection) = self.state.connections.get(&key) else { return };
+        let Some(request) = connection.granted() else { return };
+        let waits = request.is_upload()
             && takeover::peer_liveness_unknown(
                 &self.state.connections,
-                &permissions,
+                &connection.permissions,
                 &request.upload_key(),
                 now,
-            )
-        {
-            return self.deferred.add(now, key, request);
+            );
+        if waits {
+            let connection = self.state.connections.get_mut(&key);
+            connection.into_iter().for_each(|connection| connection.state.defer(now));
+            return self.deferred.add(key);
         }
-        self.perform(now, key, request, end);
+        self.perform(now, key, end);
     }
 
     /// Performs a request on a thread.
-    fn perform(&mut self, now: Instant, key: ConnectionKey, request: Request, end: &mut Endpoint) {
+    fn perform(&mut self, now: Instant, key: ConnectionKey, end: &mut Endpoint) {
         let connections = self.state.connections.len();
         let Some(connection) = self.state.connections.get_mut(&key) else { return };
         let permissions = Arc::clone(&connection.permissions);
-        let outward = match request.facts().connects {
+        let Some(asked) = connection.state.asked_mut() else { return };
+        let request = Arc::clone(&asked.request);
+        let is_push = request.facts().connects;
+        let push = match is_push {
             true => {
                 let image_bytes =
                     (self.state.options.buffer_bytes + self.state.config.table_bytes) as usize;
                 let waker = self.state.waker.marking(&self.state.marks, key.number());
                 let options = (&self.state.options, image_bytes);
                 let place = (&mut self.state.pool, &mut self.state.sessions, connections);
-                let of = (&*permissions, connection.session, &connection.control);
-                let taken = (&mut connection.shared, &mut connection.beyond);
-                match PushContext::new(of, taken, place, options, waker) {
-                    Ok(outward) => {
+                let of = (&*permissions, connection.session, &connection.rate.control);
+                match PushContext::new(of, &mut connection.buffers, place, options, waker) {
+                    Ok(push) => {
                         // From now on the progress of those files counts, not that of the response.
-                        (connection.seen, connection.moves) = (outward.seen(), true);
-                        Some(outward.naming(connection.names.clone()))
+                        connection.seen = push.seen();
+                        Some(push.naming(connection.names.clone()))
                     }
                     Err(denied) => return self.deny(now, key, denied, end),
                 }
@@ -418,7 +421,7 @@ impl ServerApp<'_> {
             false => None,
         };
         let (answer, job) = channel();
-        connection.job = Some(job);
+        connection.state.prepare(Preparation { job, is_push });
         let cancel = connection.cancel.clone();
         let root = match self.roots.of(&permissions.root, self.state.service.members.as_ref()) {
             Ok(root) => root,
@@ -448,7 +451,7 @@ impl ServerApp<'_> {
                 may_read: permissions.read,
                 cancel: &cancel,
             };
-            let done = handlers::dispatch::perform(&request, &root, &with, outward);
+            let done = handlers::dispatch::perform(&request, &root, &with, push);
             // From now on it is no thread of a request's any more.
             drop(job);
             let _ = answer.send(done);
@@ -494,30 +497,22 @@ impl ServerApp<'_> {
         };
         let connections = self.state.connections.len();
         let Some(connection) = self.state.connections.get_mut(&key) else { return };
-        let Task::Sending(task) = &mut connection.task else { return };
         // One more than its bytes fill, for the tables beside them.
         let count = outgoing.bytes / self.layout.data_bytes().max(1) as u64 + 2;
-        let count = count.min(connection.at_first.into());
+        let count = count.min(connection.buffers.at_first.into());
         let totals = (outgoing.total, outgoing.files);
         let bytes = outgoing.total.or(Some(outgoing.bytes).filter(|bytes| *bytes < u64::MAX));
-        (connection.total, connection.moves) =
-            (bytes.map(|bytes| carried(bytes, outgoing.files)), true);
+        let total = bytes.map(|bytes| carried(bytes, outgoing.files));
+        let answer = Answer { total, push_failure: outgoing.fails };
+        let Some((task, had, subflows)) = connection.state.send(answer) else { return };
         let place = (&mut self.state.pool, &mut self.state.sessions);
-        let begun =
-            stock(place, connection.session, (count, connection.image_bytes), (connections, false))
-                .and_then(|(stock, shared, beyond)| {
-                    (connection.shared, connection.beyond) =
-                        (connection.shared + shared, connection.beyond + beyond);
-                    connection.fails = outgoing.fails;
-                    let had = std::mem::take(&mut connection.had);
-                    task.answer_with(
-                        outgoing.reader,
-                        stock,
-                        totals,
-                        (&had, connection.subflows),
-                        end,
-                    )
-                });
+        let wanted = (count, connection.buffers.image_bytes);
+        let begun = stock(place, connection.session, wanted, (connections, false)).and_then(
+            |(stock, shared, beyond)| {
+                connection.buffers.add(shared, beyond);
+                task.answer_with(outgoing.reader, stock, totals, (&had, subflows), end)
+            },
+        );
         if let Err(error) = begun {
             let what = match &error {
                 Error::Memory { .. } | Error::Thread { .. } => RequestErrorKind::Busy,
@@ -537,12 +532,14 @@ impl ServerApp<'_> {
         let busy = |why: String| RequestError::new(RequestErrorKind::Busy, why);
         let gone = || busy("you have gone".to_owned());
         let connection = self.state.connections.get_mut(&key).ok_or_else(gone)?;
-        connection.target.clone_from(&prepared.name);
+        let asked = connection.state.asked_mut().ok_or_else(gone)?;
+        asked.target.clone_from(&prepared.name);
+        let (request, upload_key) = (Arc::clone(&asked.request), asked.request.upload_key());
+        let lends =
+            matches!(request.facts().upload, Some(UploadFacts::Announced { via_server: true, .. }));
         let (peer_key, most) =
             (connection.peer_key, connection.permissions.max_sessions.unwrap_or(u32::MAX) as usize);
-        let (root, upload_key) =
-            (connection.permissions.root.clone(), connection.upload_key.clone());
-        let lends = connection.lends;
+        let root = connection.permissions.root.clone();
         // A client that announces and sends nothing takes no other's place for long.
         if self.state.puts.len() >= self.state.service.max_sessions as usize {
             self.forget(|waiting| waiting.is_late(now));
@@ -566,14 +563,7 @@ impl ServerApp<'_> {
     /// Refuses a request.
     fn deny(&mut self, now: Instant, key: ConnectionKey, denied: RequestError, end: &mut Endpoint) {
         let Some(connection) = self.state.connections.get_mut(&key) else { return };
-        let RequestError { what, why } = denied.clone();
-        connection.denied.get_or_insert(denied);
-        let error = Error::Denied { what, why };
-        let over = match &mut connection.task {
-            Task::Sending(task) => task.session.fail(now, end, error).break_value().map(sent),
-            Task::Receiving(task) => task.session.fail(now, end, error).break_value().map(received),
-            Task::Session => None,
-        };
+        let over = connection.deny(now, end, denied);
         if let Some(result) = over {
             self.leave(now, key, result);
         }
@@ -587,15 +577,11 @@ impl ServerApp<'_> {
         denied: RequestError,
         end: &mut Endpoint,
     ) -> Flow {
-        if self.state.connections.get(&key).is_some_and(|connection| connection.denied.is_none()) {
+        if self.state.connections.get(&key).is_some_and(|connection| !connection.is_denied()) {
             self.deny(now, key, denied, end);
         }
-        let over = match self.state.connections.get_mut(&key).map(|connection| &mut connection.task)
-        {
-            Some(Task::Sending(task)) => task.on_ready(now, (), end).break_value().map(sent),
-            Some(Task::Receiving(task)) => task.on_ready(now, (), end).break_value().map(received),
-            Some(Task::Session) | None => None,
-        };
+        let connection = self.state.connections.get_mut(&key);
+        let over = connection.and_then(|connection| connection.state.on_ready(now, end));
         if let Some(result) = over {
             self.leave(now, key, result);
         }
@@ -618,19 +604,20 @@ impl ServerApp<'_> {
 
     fn finish_connection(&mut self, now: Instant, connection: Connection, result: TaskResult) {
         self.limiter.close(now, connection.number);
-        self.is_uneven |= connection.is_limited;
-        self.state.pool.give(connection.beyond);
+        self.is_uneven |= connection.rate.is_limited;
+        self.state.pool.give(connection.buffers.beyond);
         connection.cancel.cancel();
         connection.session.into_iter().for_each(|id| {
-            self.state.sessions.over(now, id, connection.shared, connection.have_bytes)
+            self.state.sessions.over(now, id, connection.buffers.shared, connection.have_bytes)
         });
-        if let Task::Session = connection.task {
+        if connection.is_session() {
             return;
         }
         let account = connection.account(now, result);
         self.state.service.metrics.ended(&account);
         self.observer.ended(&account);
-        self.cleanup_queue.enqueue((connection.task, connection.held), connection.kept_at);
+        let kept_at = connection.state.kept_at();
+        self.cleanup_queue.enqueue(connection.state, kept_at);
     }
 }
 
@@ -692,34 +679,24 @@ impl Application for ServerApp<'_> {
         }
         connection.watch(now, end);
         self.proceed(now, key, end);
-        if let Some(request) = self.deferred.take(key, &self.state.connections) {
-            self.perform(now, key, request, end);
+        if self.deferred.take(key, &self.state.connections) {
+            self.perform(now, key, end);
         }
         let Some(connection) = self.state.connections.get_mut(&key) else {
             return ControlFlow::Continue(());
         };
-        let failed = || RequestError::new(RequestErrorKind::Failed, "internal server error");
-        let done = connection.job.as_ref().and_then(|job| match job.try_recv() {
-            Ok(done) => Some(done),
-            Err(TryRecvError::Empty) => None,
-            // A fault of the thread's is no reason to let anybody wait.
-            Err(TryRecvError::Disconnected) => Some(Err(failed())),
-        });
+        let done = connection.poll_job();
         if let Some(done) = done {
-            connection.job = None;
             match done {
                 Ok(done) => self.answer(now, key, done, end),
                 Err(denied) => self.deny(now, key, denied, end),
             }
-        } else if connection.kind == AuditKind::None && now.since(connection.opened) >= ASKING {
+        } else if connection.state.is_idle() && connection.age(now) >= ASKING {
             let why = "timed out: no request within 10 s";
             self.deny(now, key, RequestError::new(RequestErrorKind::NotUnderstood, why), end);
         }
-        let failed = self
-            .state
-            .connections
-            .get(&key)
-            .and_then(|connection| connection.fails.as_ref()?.try_recv().ok());
+        let connection = self.state.connections.get(&key);
+        let failed = connection.and_then(|connection| connection.state.poll_push_failure());
         if let Some(denied) = failed {
             self.deny(now, key, denied, end);
         }
@@ -727,12 +704,7 @@ impl Application for ServerApp<'_> {
             return ControlFlow::Continue(());
         };
         connection.grow(now, end, &mut self.state.pool);
-        let over = match &mut connection.task {
-            Task::Sending(task) => task.on_ready(now, (), end).break_value().map(sent),
-            Task::Receiving(task) => task.on_ready(now, (), end).break_value().map(received),
-            Task::Session => None,
-        };
-        match over {
+        match connection.state.on_ready(now, end) {
             Some(result) => self.leave(now, key, result),
             None => self.measure(now, key, end),
         }

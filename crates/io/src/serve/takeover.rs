@@ -1,31 +1,31 @@
 //! Takeover: a new upload to a path whose earlier upload still runs (`docs/protocol §8.8`). Most
 //! likely it is the same client, restarted, whose first connection has not ended yet.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use netblt_proto::time::Instant;
 
 use super::connection::Connection;
 use super::requests::facts::UploadKey;
-use super::requests::request::Request;
 use crate::net::listener::ConnectionKey;
 use crate::permissions::Permissions;
 
 /// All connections.
 type ConnectionMap = HashMap<ConnectionKey, Connection>;
 
-/// Uploads that wait until it is known whether the client of an earlier one is alive.
+/// The connections whose uploads wait until it is known whether the client of an earlier one is
+/// alive.
 #[derive(Debug, Default)]
-pub(super) struct DeferredUploads(HashMap<ConnectionKey, (Request, Instant)>);
+pub(super) struct DeferredUploads(HashSet<ConnectionKey>);
 
 impl DeferredUploads {
-    pub(super) fn add(&mut self, now: Instant, key: ConnectionKey, request: Request) {
-        self.0.insert(key, (request, now));
+    pub(super) fn add(&mut self, key: ConnectionKey) {
+        self.0.insert(key);
     }
 
-    /// The connections of these uploads.
+    /// These connections.
     pub(super) fn keys(&self) -> impl Iterator<Item = ConnectionKey> {
-        self.0.keys().copied()
+        self.0.iter().copied()
     }
 
     /// This one has gone.
@@ -33,18 +33,14 @@ impl DeferredUploads {
         self.0.remove(&key);
     }
 
-    /// A request that need not wait any more.
-    pub(super) fn take(
-        &mut self,
-        key: ConnectionKey,
-        connections: &ConnectionMap,
-    ) -> Option<Request> {
-        let (request, since) = self.0.get(&key)?;
-        let permissions = &connections.get(&key)?.permissions;
-        if peer_liveness_unknown(connections, permissions, &request.upload_key(), *since) {
-            return None;
-        }
-        self.0.remove(&key).map(|(request, _)| request)
+    /// Whether the upload of this one need not wait any more.
+    pub(super) fn take(&mut self, key: ConnectionKey, connections: &ConnectionMap) -> bool {
+        let ready = |connection: &Connection| {
+            let Some((request, since)) = connection.state.deferred() else { return false };
+            let permissions = &connection.permissions;
+            !peer_liveness_unknown(connections, permissions, &request.upload_key(), since)
+        };
+        self.0.contains(&key) && connections.get(&key).is_some_and(ready) && self.0.remove(&key)
     }
 }
 
