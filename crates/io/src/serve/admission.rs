@@ -12,7 +12,8 @@ use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
 use super::audit::{StatusObserver, TransferStatus};
-use super::connection::{Arrival, BufferShare, Connection};
+use super::buffer_share::BufferShare;
+use super::connection::{Arrival, Connection};
 use super::connection_state::{AnswerStep, ConnectionState, Upload};
 use super::memory_pool::MemoryPool;
 use super::pending_uploads::{PendingUpload, PendingUploads};

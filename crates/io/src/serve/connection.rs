@@ -11,6 +11,7 @@ use netblt_proto::time::Instant;
 use netblt_proto::units::Rate;
 
 use super::audit::{AuditRecord, TransferStatus, Verdict};
+use super::buffer_share::BufferShare;
 use super::connection_state::{ConnectionState, TaskResult};
 use super::memory_pool::MemoryPool;
 use super::rate_limiter::{self, ClientId};
@@ -69,26 +70,6 @@ pub(super) struct RateShare {
     pub(super) is_limited: bool,
     /// The share that was set last.
     share: Option<Rate>,
-}
-
-/// The buffers of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BufferShare {
-    /// Bytes in a buffer.
-    pub(super) image_bytes: usize,
-    /// How many it has at most before its path has use of more.
-    pub(super) at_first: u32,
-    /// Bytes of them from the session's share, and beyond a share.
-    pub(super) shared: u64,
-    pub(super) beyond: u64,
-}
-
-impl BufferShare {
-    /// More of them: bytes from the session's share, and beyond a share.
-    pub(super) fn add(&mut self, shared: u64, beyond: u64) {
-        self.shared += shared;
-        self.beyond += beyond;
-    }
 }
 
 /// The facts of a connection when it opens.

@@ -6,6 +6,7 @@
 mod admission;
 mod audit;
 mod authorized_clients;
+mod buffer_share;
 mod cleanup;
 pub mod client;
 mod connection;

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use super::audit::TransferStatus;
-use super::connection::BufferShare;
+use super::buffer_share::BufferShare;
 use super::memory_pool::MemoryPool;
 use super::requests::response_item::{END, ResponseItem, TITLE};
 use super::requests::send::PushTarget;

@@ -226,18 +226,16 @@ fn begin((mut host, dialer): (IoContext, Dialer)) -> Result<(Mux, JoinHandle<()>
         mux: mux.clone(),
         seed,
         clock: host.clock,
-        opened: false,
-        confirmed: false,
+        stem: StemState::Opening,
         closing: None,
-        over: None,
         busy: host.clock.now(),
     };
     let run = move || {
         let mut trunk = MuxConnections::new(dialer, branches);
         let ended = event_loop::run(&mut trunk, &mut reading, &mut host);
         reading.mux.end();
-        let tried = (!reading.opened).then(|| trunk.tried());
-        let confirmed = reading.confirmed;
+        let tried = matches!(reading.stem, StemState::Opening).then(|| trunk.tried());
+        let confirmed = matches!(reading.stem, StemState::Over { confirmed: true, .. });
         reading.fail_all(|| match &ended {
             Ok(_) if confirmed => Error::Ended(CloseReason::Forgotten),
             Ok(reason) => lost(tried.as_ref(), reason),
@@ -263,6 +261,17 @@ fn lost(tried: Option<&String>, reason: &CloseReason) -> Error {
     }
 }
 
+/// The state of the stem.
+enum StemState {
+    Opening,
+    Open,
+    /// It is closed: why, and whether the server had answered on a branch.
+    Over {
+        reason: CloseReason,
+        confirmed: bool,
+    },
+}
+
 /// The client of the stem.
 struct SessionReader {
     incoming: Receiver<MuxRequest>,
@@ -276,13 +285,9 @@ struct SessionReader {
     mux: Mux,
     seed: Socket,
     clock: Clock,
-    opened: bool,
-    /// The server has answered on a branch.
-    confirmed: bool,
+    stem: StemState,
     /// No more branches are wanted, since then.
     closing: Option<Instant>,
-    /// The stem is closed: why.
-    over: Option<CloseReason>,
     /// When a branch was last in use.
     busy: Instant,
 }
@@ -306,7 +311,7 @@ impl SessionReader {
                     if taken {
                         rest.for_each(|datagram| left.handle_datagram(now, datagram));
                     }
-                    if let Some(reason) = &self.over {
+                    if let StemState::Over { reason, .. } = &self.stem {
                         left.on_stem_closed(now, reason);
                     }
                     left.part(now, "its application has ended");
@@ -417,18 +422,22 @@ impl Application for SessionReader {
                 joined.leave(end);
             }
         }
-        match &self.over {
-            Some(reason) if self.has_parted(now) => ControlFlow::Break(reason.clone()),
-            _ => ControlFlow::Continue(Feed::All),
+        match &self.stem {
+            StemState::Over { reason, .. } if self.has_parted(now) => {
+                ControlFlow::Break(reason.clone())
+            }
+            StemState::Opening | StemState::Open | StemState::Over { .. } => {
+                ControlFlow::Continue(Feed::All)
+            }
         }
     }
 
     fn on_ready(&mut self, now: Instant, (): (), end: &mut Endpoint) -> ControlFlow<CloseReason> {
         self.handle_messages(now, end);
-        if let Some(reason) = &self.over {
+        if let StemState::Over { reason, confirmed } = &self.stem {
             // After a stem with answered branches, or an idle one, another one is opened. One that
             // never served anything was refused, and the error says why.
-            let messages = if self.confirmed || *reason == CloseReason::Quit {
+            let messages = if *confirmed || *reason == CloseReason::Quit {
                 CloseReason::Forgotten
             } else {
                 reason.clone()
@@ -439,7 +448,7 @@ impl Application for SessionReader {
         if !self.is_alone() || !self.requests.is_empty() {
             self.busy = now;
         }
-        if self.opened {
+        if matches!(self.stem, StemState::Open) {
             while self.has_room()
                 && let Some(request) = self.requests.pop_front()
             {
@@ -455,7 +464,7 @@ impl Application for SessionReader {
             // It leaves in this turn, and if it is lost the server sees for itself.
             end.quit(now, "no more requests");
             self.branches.table().closing_branches.clear();
-            self.over = Some(CloseReason::Quit);
+            self.stem = StemState::Over { reason: CloseReason::Quit, confirmed: false };
         }
         ControlFlow::Continue(())
     }
@@ -469,22 +478,22 @@ impl Application for SessionReader {
     ) -> ControlFlow<CloseReason> {
         match event {
             Event::Opened { parameters, .. } => {
-                self.opened = true;
+                self.stem = StemState::Open;
                 self.mux.open(subflows::from_client_string(&parameters.client) > Some(1));
             }
             Event::Closed(reason) => {
-                self.confirmed = self.mux.is_confirmed();
+                let confirmed = self.mux.is_confirmed();
                 self.mux.end();
                 // For one that has served branches it does not matter why it is gone.
-                let messages = if self.confirmed { &CloseReason::Forgotten } else { &reason };
+                let messages = if confirmed { &CloseReason::Forgotten } else { &reason };
                 let mut table = self.branches.table();
                 table.queues.values().for_each(|queue| queue.close(messages));
                 table.closing_branches.iter_mut().for_each(|end| end.on_stem_closed(now, messages));
                 drop(table);
-                if !self.opened {
+                if matches!(self.stem, StemState::Opening) {
                     return ControlFlow::Break(reason);
                 }
-                self.over = Some(reason);
+                self.stem = StemState::Over { reason, confirmed };
             }
             _ => {}
         }
