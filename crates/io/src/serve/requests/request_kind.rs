@@ -69,7 +69,7 @@ const fn row(name: &'static str, access: Access, repeat: Repeat, max_bytes: usiz
 
 impl RequestKind {
     /// All kinds, by number.
-    pub const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Get,
         Self::Put,
         Self::Stat,
