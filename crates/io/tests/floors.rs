@@ -10,12 +10,13 @@ use std::path::Path;
 /// Floors at most, `lib.rs` and the `mod.rs` above them not counted: those only list and re-export.
 ///
 /// The longest way down is `serve::server`, `admission`, `connection`, `connection_state`,
-/// `transfer::receive`, `disk::directory`, and six of `disk`: `publish_all` gives names, `store` has
-/// the temporaries, `sites` all directories of temporaries of a destination, `staging` one of them,
-/// `locks` its lock, `fault_injection` the failures that a test plans. `connection_state`, `sites`
-/// and `locks` are the three beyond nine. The state of a connection hides how it changes from the
-/// connection itself. A destination has a directory of temporaries for each file system and group in
-/// it, and is locked where `flock` fails, too. None has a place in a module above or below it.
+/// `transfer::receive`, `disk::directory`, and six of `disk`: `publish_all` gives names, `store`
+/// has the temporaries, `sites` all directories of temporaries of a destination, `staging` one of
+/// them, `locks` its lock, `fault_injection` the failures that a test plans. `connection_state`,
+/// `sites` and `locks` are the three beyond nine. The state of a connection hides how it changes
+/// from the connection itself. A destination has a directory of temporaries for each file system
+/// and group in it, and is locked where `flock` fails, too. None has a place in a module above or
+/// below it.
 const MAX_FLOORS: usize = 12;
 
 type Imports = BTreeMap<String, BTreeSet<String>>;

@@ -150,7 +150,7 @@ mod tests {
     use crate::serve::handlers;
     use crate::serve::listings::Listings;
     use crate::serve::rate_limiter::ClientId;
-    use crate::serve::requests::put::{Put, PutOptions};
+    use crate::serve::requests::put::{PutOptions, PutRequest};
     use crate::serve::requests::request::{Operation, Request};
     use crate::serve::response::Done;
 
@@ -190,7 +190,7 @@ mod tests {
         label: Option<[u8; 32]>,
     ) -> Done {
         let put = PutOptions { label, ..PutOptions::default() };
-        let operation = Operation::Put(Put::Announce(put));
+        let operation = Operation::Put(PutRequest::Announce(put));
         let request = Request { operation, path: b"f".to_vec() };
         let layout = Layout::of(&Config::new(Wire::Sealed, Role::Receiver)).unwrap();
         let (options, cancel) = (Options::default(), Cancel::default());

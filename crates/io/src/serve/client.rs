@@ -12,21 +12,21 @@ use netblt_proto::api::CloseReason;
 use netblt_proto::config::StaticKey;
 use netblt_proto::content::FileRange;
 
-use super::requests::copy::{Copy, Copying};
+use super::requests::copy::{CopyRequest, Copying};
 use super::requests::entry::{Entry, EntryType};
-use super::requests::join::Join;
-use super::requests::list::List;
-use super::requests::make_dir::MakeDir;
+use super::requests::join::JoinRequest;
+use super::requests::list::ListRequest;
+use super::requests::make_dir::MakeDirRequest;
 use super::requests::path;
-use super::requests::put::{Put, PutOptions};
-use super::requests::put_range::PutRange;
+use super::requests::put::{PutOptions, PutRequest};
+use super::requests::put_range::PutRangeRequest;
 use super::requests::read::{self, MAX_PIECES, PIECE_HEAD, Piece};
-use super::requests::remove::Remove;
-use super::requests::rename::Rename;
+use super::requests::remove::RemoveRequest;
+use super::requests::rename::RenameRequest;
 use super::requests::request::{ASK, Operation, Request};
 use super::requests::request_kind::MAX_LONG_REQUEST;
 use super::requests::response_item::ResponseItem;
-use super::requests::stat::Stat;
+use super::requests::stat::StatRequest;
 use super::response_decoder::{ResponseDecoder, server_error};
 use super::session::{Session, UploadTurn};
 use crate::cancel::Cancel;
@@ -156,7 +156,8 @@ impl Client<'_> {
         path: &[u8],
         observer: &mut dyn Observer,
     ) -> Result<(Entry, Option<u64>), Error> {
-        let mut lines = self.call(Operation::Stat(Stat { trees }), path, observer)?.into_iter();
+        let mut lines =
+            self.call(Operation::Stat(StatRequest { trees }), path, observer)?.into_iter();
         let Some(ResponseItem::Entry(entry)) = lines.next() else { return Err(odd()) };
         let data = lines.find_map(|line| match line {
             ResponseItem::Room(data) => Some(data),
@@ -177,7 +178,7 @@ impl Client<'_> {
         // One page needs no session.
         let mut own = None;
         loop {
-            let list = Operation::List(List { after: after.clone(), most: 0 });
+            let list = Operation::List(ListRequest { after: after.clone(), most: 0 });
             let mut more = false;
             let server = Client { session: self.session.or(own.as_ref()), ..*self };
             for line in server.call(list, path, observer)? {
@@ -205,7 +206,7 @@ impl Client<'_> {
         parents: bool,
         observer: &mut dyn Observer,
     ) -> Result<u64, Error> {
-        self.count(Operation::MakeDir(MakeDir { parents }), path, observer)
+        self.count(Operation::MakeDir(MakeDirRequest { parents }), path, observer)
     }
 
     /// Removes a file or link, or a directory if `options` allow it. Returns how many were removed.
@@ -216,7 +217,7 @@ impl Client<'_> {
         observer: &mut dyn Observer,
     ) -> Result<u64, Error> {
         let RemoveOptions { empty_directory: directory, tree } = options;
-        self.count(Operation::Remove(Remove { directory, tree }), path, observer)
+        self.count(Operation::Remove(RemoveRequest { directory, tree }), path, observer)
     }
 
     /// Gives something another name, a path like its own, in a directory that exists. With
@@ -228,7 +229,7 @@ impl Client<'_> {
         replace: bool,
         observer: &mut dyn Observer,
     ) -> Result<(), Error> {
-        let rename = Operation::Rename(Rename { to: plain(to)?, replace });
+        let rename = Operation::Rename(RenameRequest { to: plain(to)?, replace });
         self.count(rename, path, observer).map(|_| ())
     }
 
@@ -245,7 +246,7 @@ impl Client<'_> {
     ) -> Result<u64, Error> {
         let replace = self.options.overwrite == Overwrite::Always;
         let how = Copying { replace, trees, keep: self.options.preserve };
-        self.count(Operation::Copy(Copy { to: plain(to)?, how }), path, observer)
+        self.count(Operation::Copy(CopyRequest { to: plain(to)?, how }), path, observer)
     }
 
     /// Reads pieces of files into memory, with few connections: for each piece its bytes and the
@@ -266,7 +267,7 @@ impl Client<'_> {
         let Some(first) = pieces.first() else { return Ok(Vec::new()) };
         let bytes = pieces.iter().fold(0, |all: u64, piece| all.saturating_add(piece.bytes));
         let small = bytes <= u64::from(CALL_BUFFERS * CALL_BUFFER_BYTES);
-        let read = Operation::Read(read::Read { pieces: pieces.to_vec() });
+        let read = Operation::Read(read::ReadRequest { pieces: pieces.to_vec() });
         let found = self.ask(read, &first.path, bytes, small, observer)?;
         let mut lines = found.try_iter();
         let mut all = Vec::with_capacity(pieces.len());
@@ -379,7 +380,7 @@ impl Client<'_> {
         }
         let _turn = self.upload_turn()?;
         let RangeLabels { file: of, range: label } = labels;
-        let put = PutRange { file: of, label, range, verify: self.options.verify };
+        let put = PutRangeRequest { file: of, label, range, verify: self.options.verify };
         let mut lines = self.call(Operation::PutRange(put), path, observer)?.into_iter();
         let Some(ResponseItem::Put(number, name)) = lines.next() else { return Err(odd()) };
         let items = vec![(file, Some(OsString::from_vec(name)))];
@@ -400,13 +401,13 @@ impl Client<'_> {
         let Joined { to, label, total, bytes, mode, modified } = *joined;
         let replace = self.options.overwrite == Overwrite::Always;
         let to = plain(to)?;
-        let join = Join { to, file: label, total, bytes, mode, modified, replace };
+        let join = JoinRequest { to, file: label, total, bytes, mode, modified, replace };
         self.count(Operation::Join(join), path, observer).map(drop)
     }
 
     /// Cancels the announced upload with this number.
     pub(super) fn take_back(&self, number: u64, observer: &mut dyn Observer) -> Result<(), Error> {
-        self.call(Operation::Put(Put::Cancel(number)), b"", observer).map(drop)
+        self.call(Operation::Put(PutRequest::Cancel(number)), b"", observer).map(drop)
     }
 
     /// Announces an upload: several files, a tree, or one that another server brings. Returns its
@@ -430,7 +431,8 @@ impl Client<'_> {
             label: self.options.label,
             via_server,
         };
-        let mut lines = self.call(Operation::Put(Put::Announce(put)), path, observer)?.into_iter();
+        let mut lines =
+            self.call(Operation::Put(PutRequest::Announce(put)), path, observer)?.into_iter();
         let Some(ResponseItem::Put(number, name)) = lines.next() else { return Err(odd()) };
         let key = lines.find_map(|line| match line {
             ResponseItem::Key(key) => Some(key),

@@ -41,7 +41,7 @@ pub(super) struct Connection {
     /// Its permissions.
     pub(super) permissions: Arc<Permissions>,
     pub(super) state: ConnectionState,
-    pub(super) rate: RateShare,
+    pub(super) rate: ConnectionRate,
     pub(super) buffers: BufferShare,
     /// Bytes of the client's HAVE so far, and memory for them.
     pub(super) have_bytes: u64,
@@ -64,7 +64,7 @@ pub(super) struct Connection {
 }
 
 /// The rate of a connection.
-pub(super) struct RateShare {
+pub(super) struct ConnectionRate {
     /// It is set here, if there is one to keep.
     pub(super) control: Control,
     pub(super) is_limited: bool,
@@ -101,7 +101,7 @@ impl Connection {
             session,
             permissions,
             state,
-            rate: RateShare { control, is_limited: false, share: None },
+            rate: ConnectionRate { control, is_limited: false, share: None },
             buffers: arrival.buffers,
             have_bytes: 0,
             memory: arrival.memory_share.lease(),

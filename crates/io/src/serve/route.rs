@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use super::client::{Client, Fetch, is_lost, more_informative};
-use super::requests::get::Get;
+use super::requests::get::GetRequest;
 use super::requests::request::Operation;
 use super::response_decoder::server_error;
 use super::session::Session;
@@ -84,7 +84,7 @@ impl Client<'_> {
     ) -> Result<Summary, Error> {
         let (subflows, choice) = self.subflows_of(way);
         let (trees, name) = (fetch.trees, fetch.name.as_bytes().to_vec());
-        let get = Operation::Get(Get { trees, name, subflows });
+        let get = Operation::Get(GetRequest { trees, name, subflows });
         let mut options = self.asking(get, &fetch.path)?;
         (options.server_request.total, options.streams) = (fetch.bytes, choice);
         let names = BTreeSet::from([fetch.name.clone()]);

@@ -8,7 +8,7 @@ use netblt_proto::config::Identity;
 use super::client::{Client, Fetch, odd};
 use super::requests::request::Operation;
 use super::requests::response_item::ResponseItem;
-use super::requests::send::{PushTarget, Send};
+use super::requests::send::{PushTarget, SendRequest};
 use super::response_decoder::{ResponseDecoder, server_error};
 use crate::destination::Destination;
 use crate::error::{Error, Warning};
@@ -59,7 +59,7 @@ impl Client<'_> {
         let address = addresses.first().cloned().ok_or_else(odd_there)?;
         let name = name.unwrap_or_else(|| fetch.name.clone()).as_bytes().to_vec();
         let push = PushTarget { number, server: call.server(), own, address };
-        let send = Operation::Send(Send { trees: fetch.trees, name, push });
+        let send = Operation::Send(SendRequest { trees: fetch.trees, name, push });
         self.watch(send, fetch, observer).map_err(|error| {
             // If no connection has brought it, the server would await it for a while yet.
             let _ = other.take_back(number, observer);

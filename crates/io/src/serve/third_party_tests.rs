@@ -137,7 +137,7 @@ fn a_called_server_that_proves_nothing_gets_few_openings() {
     let (options, cancel) = (options(), Cancel::default());
     let own = host.call(key(1));
     let push = PushTarget { number: 1, server: PublicKey([3; 32]), own: key(4), address };
-    let send = Operation::Send(Send { trees: false, name: b"here".to_vec(), push });
+    let send = Operation::Send(SendRequest { trees: false, name: b"here".to_vec(), push });
     let fetch = Fetch {
         path: b"here".to_vec(),
         name: "here".into(),

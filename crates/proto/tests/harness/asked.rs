@@ -5,7 +5,7 @@
 use netblt_proto::content::check_name;
 
 use super::bytes::Bytes;
-use requests::get::Get;
+use requests::get::GetRequest;
 use requests::request::{Operation, Request};
 use requests::response_item::{END, LONGEST_LINE, ResponseItem};
 
@@ -33,7 +33,7 @@ fn question(bytes: &[u8]) {
     let most = 4 + request.kind().max_bytes();
     assert!(bytes.ends_with(rest) && bytes.len() - rest.len() <= most);
     assert!(request.paths().iter().all(|path| path.is_empty() || check_name(path).is_ok()));
-    if let Operation::Get(Get { name, .. }) = &request.operation {
+    if let Operation::Get(GetRequest { name, .. }) = &request.operation {
         assert!(check_name(name).is_ok() && !name.contains(&b'/'));
     }
     let again = request.encode();

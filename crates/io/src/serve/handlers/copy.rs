@@ -1,5 +1,5 @@
-//! Copies files and directories on the server (*copy*). A file gets its name when it is whole and on
-//! the disk.
+//! Copies files and directories on the server (*copy*). A file gets its name when it is whole and
+//! on the disk.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -19,7 +19,7 @@ use crate::disk::staging::Staging;
 use crate::disk::{flush, safe_open, sparse, staging};
 use crate::error::RequestErrorKind;
 use crate::request_error::RequestError;
-use crate::serve::requests::copy::{Copy, Copying};
+use crate::serve::requests::copy::{CopyRequest, Copying};
 use crate::serve::response::Done;
 
 /// Bytes that are copied between two checks whether the request was cancelled.
@@ -37,7 +37,7 @@ struct Bounds {
 
 /// Copies it.
 pub(super) fn perform(
-    copy: &Copy,
+    copy: &CopyRequest,
     path: &[u8],
     root: &OwnedFd,
     with: &HandlerContext<'_>,

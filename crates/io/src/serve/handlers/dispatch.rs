@@ -45,5 +45,11 @@ pub(in crate::serve) fn perform(
 
 /// Whether it removes the parts of a transfer under a label, which alone may be named.
 fn is_left(request: &Request) -> bool {
-    matches!(&request.operation, Operation::Remove(remove) if remove::is_left(remove, &request.path))
+    match &request.operation {
+        Operation::Remove(remove) => remove::is_left(remove, &request.path),
+        Operation::Get(_) | Operation::Put(_) | Operation::Stat(_) | Operation::List(_) => false,
+        Operation::MakeDir(_) | Operation::Rename(_) | Operation::Copy(_) => false,
+        Operation::Read(_) | Operation::Send(_) => false,
+        Operation::PutRange(_) | Operation::Join(_) => false,
+    }
 }

@@ -6,12 +6,12 @@ use super::context::HandlerContext;
 use super::file_list::file_list;
 use crate::disk::source::SourceReader;
 use crate::request_error::RequestError;
-use crate::serve::requests::get::Get;
+use crate::serve::requests::get::GetRequest;
 use crate::serve::response::{Done, HeldReader, OutgoingData, denied};
 
 /// Sends the files.
 pub(super) fn perform(
-    get: &Get,
+    get: &GetRequest,
     path: &[u8],
     root: &OwnedFd,
     with: &HandlerContext<'_>,

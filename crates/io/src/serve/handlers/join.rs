@@ -14,12 +14,12 @@ use crate::disk::staging;
 use crate::disk::{flush, safe_open};
 use crate::error::RequestErrorKind;
 use crate::request_error::RequestError;
-use crate::serve::requests::join::Join;
+use crate::serve::requests::join::JoinRequest;
 use crate::serve::response::Done;
 
 /// Gives a file its name if all its ranges are there. Otherwise it is not found.
 pub(super) fn perform(
-    join: &Join,
+    join: &JoinRequest,
     path: &[u8],
     root: &OwnedFd,
     with: &HandlerContext<'_>,

@@ -13,7 +13,7 @@ use crate::error::RequestErrorKind;
 use crate::memory_budget::MemoryLease;
 use crate::request_error::RequestError;
 use crate::serve::requests::entry::Entry;
-use crate::serve::requests::list::List;
+use crate::serve::requests::list::ListRequest;
 use crate::serve::requests::response_item::ResponseItem;
 use crate::serve::response::Done;
 
@@ -24,7 +24,7 @@ const LINE_BYTES: u64 = 100;
 
 /// The entries of the directory, or of the file.
 pub(super) fn perform(
-    list: &List,
+    list: &ListRequest,
     path: &[u8],
     root: &OwnedFd,
     with: &HandlerContext<'_>,

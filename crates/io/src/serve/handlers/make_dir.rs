@@ -12,12 +12,12 @@ use super::answer::done;
 use super::context::HandlerContext;
 use crate::disk::safe_open;
 use crate::request_error::RequestError;
-use crate::serve::requests::make_dir::MakeDir;
+use crate::serve::requests::make_dir::MakeDirRequest;
 use crate::serve::response::Done;
 
 /// Makes the directory.
 pub(super) fn perform(
-    make: &MakeDir,
+    make: &MakeDirRequest,
     path: &[u8],
     root: &OwnedFd,
     with: &HandlerContext<'_>,

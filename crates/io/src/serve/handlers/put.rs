@@ -17,21 +17,21 @@ use crate::error::RequestErrorKind;
 use crate::name_log::NameLog;
 use crate::options::{Overwrite, Resume};
 use crate::request_error::RequestError;
-use crate::serve::requests::put::{Put, PutOptions};
+use crate::serve::requests::put::{PutOptions, PutRequest};
 use crate::serve::response::{Done, PreparedUpload, denied, expected};
 use crate::transfer::receive::writer;
 
 /// Prepares an upload, or confirms that an announced one is cancelled.
 pub(super) fn perform(
-    put: &Put,
+    put: &PutRequest,
     path: &[u8],
     root: &OwnedFd,
     with: &HandlerContext<'_>,
 ) -> Result<Done, RequestError> {
     match put {
-        Put::Announce(options) => announce(*options, path, root, with),
+        PutRequest::Announce(options) => announce(*options, path, root, with),
         // The server's loop has cancelled it.
-        Put::Cancel(_) => done(1, with.layout),
+        PutRequest::Cancel(_) => done(1, with.layout),
     }
 }
 

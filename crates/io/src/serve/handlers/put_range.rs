@@ -16,13 +16,13 @@ use crate::error::RequestErrorKind;
 use crate::name_log::NameLog;
 use crate::options::{Overwrite, Resume};
 use crate::request_error::RequestError;
-use crate::serve::requests::put_range::PutRange;
+use crate::serve::requests::put_range::PutRangeRequest;
 use crate::serve::response::{Done, PreparedUpload, denied, expected};
 use crate::transfer::receive::writer;
 
 /// A place for a range: in the file of all of them, which lies in the directory `path`.
 pub(super) fn perform(
-    put: &PutRange,
+    put: &PutRangeRequest,
     path: &[u8],
     root: &OwnedFd,
     with: &HandlerContext<'_>,

@@ -21,7 +21,7 @@ use crate::serve::response::Done;
 
 /// Sends the pieces.
 pub(super) fn perform(
-    read: &read::Read,
+    read: &read::ReadRequest,
     root: &Arc<OwnedFd>,
     with: &HandlerContext<'_>,
 ) -> Result<Done, RequestError> {

@@ -17,7 +17,7 @@ use crate::disk::sites;
 use crate::disk::staging::{self, Open, Staging};
 use crate::error::RequestErrorKind;
 use crate::request_error::RequestError;
-use crate::serve::requests::remove::Remove;
+use crate::serve::requests::remove::RemoveRequest;
 use crate::serve::response::Done;
 
 /// Names of a directory that is removed that are held at once.
@@ -25,17 +25,17 @@ const AT_ONCE: usize = 1024;
 
 /// Removes what stands there.
 pub(super) fn perform(
-    remove: &Remove,
+    remove: &RemoveRequest,
     path: &[u8],
     root: &OwnedFd,
     with: &HandlerContext<'_>,
 ) -> Result<Done, RequestError> {
-    let Remove { directory, tree } = *remove;
+    let RemoveRequest { directory, tree } = *remove;
     done(remove_at(root, path, directory, tree, with.cancel)?, with.layout)
 }
 
 /// Whether the path is that of the parts of a transfer under a label.
-pub(super) fn is_left(remove: &Remove, path: &[u8]) -> bool {
+pub(super) fn is_left(remove: &RemoveRequest, path: &[u8]) -> bool {
     let (parent, leaf) = safe_open::split(path);
     let own = staging::has_ours(parent);
     remove.tree && (staging::label_of(leaf).is_some() || staging::is_ranges(leaf)) && !own

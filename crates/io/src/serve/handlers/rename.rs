@@ -11,12 +11,12 @@ use super::place::{Place, flush, into_itself, is_beneath};
 use crate::disk::rename::id;
 use crate::disk::safe_open;
 use crate::request_error::RequestError;
-use crate::serve::requests::rename::Rename;
+use crate::serve::requests::rename::RenameRequest;
 use crate::serve::response::Done;
 
 /// Renames it.
 pub(super) fn perform(
-    rename: &Rename,
+    rename: &RenameRequest,
     path: &[u8],
     root: &OwnedFd,
     with: &HandlerContext<'_>,

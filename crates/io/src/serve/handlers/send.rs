@@ -8,12 +8,12 @@ use super::file_list::file_list;
 use crate::error::RequestErrorKind;
 use crate::request_error::RequestError;
 use crate::serve::push::PushContext;
-use crate::serve::requests::send::Send;
+use crate::serve::requests::send::SendRequest;
 use crate::serve::response::{Done, OutgoingData};
 
 /// Starts the transfer. Its progress is the answer.
 pub(super) fn perform(
-    send: &Send,
+    send: &SendRequest,
     path: &[u8],
     root: &OwnedFd,
     with: &HandlerContext<'_>,

@@ -12,12 +12,12 @@ use crate::disk::safe_open;
 use crate::request_error::RequestError;
 use crate::serve::requests::entry::{Entry, EntryType};
 use crate::serve::requests::response_item::{NAME, ResponseItem};
-use crate::serve::requests::stat::Stat;
+use crate::serve::requests::stat::StatRequest;
 use crate::serve::response::Done;
 
 /// The status of the path.
 pub(super) fn perform(
-    stat: &Stat,
+    stat: &StatRequest,
     path: &[u8],
     root: &OwnedFd,
     with: &HandlerContext<'_>,

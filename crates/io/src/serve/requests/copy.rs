@@ -1,7 +1,7 @@
 //! *copy*: something is copied on the server.
 
 use super::facts::RequestFacts;
-use super::fields::{Fields, flags};
+use super::fields::{RequestFields, flags};
 use super::path::any_path;
 
 const REPLACE: u16 = 1;
@@ -10,7 +10,7 @@ const KEEP: u16 = 4;
 
 /// The same is to stand under another path, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Copy {
+pub(crate) struct CopyRequest {
     pub(crate) to: Vec<u8>,
     pub(crate) how: Copying,
 }
@@ -26,14 +26,14 @@ pub(crate) struct Copying {
     pub(crate) keep: bool,
 }
 
-impl Copy {
-    pub(super) fn encode(&self) -> Fields<'_> {
+impl CopyRequest {
+    pub(super) fn encode(&self) -> RequestFields<'_> {
         let Copying { replace, trees, keep } = self.how;
         let flags = flags([(replace, REPLACE), (trees, DIRECTORIES), (keep, KEEP)]);
-        Fields { flags, name: &self.to, ..Fields::default() }
+        RequestFields { flags, name: &self.to, ..RequestFields::default() }
     }
 
-    pub(super) fn decode(fields: &Fields<'_>) -> Option<Self> {
+    pub(super) fn decode(fields: &RequestFields<'_>) -> Option<Self> {
         let how = Copying {
             replace: fields.has(REPLACE),
             trees: fields.has(DIRECTORIES),

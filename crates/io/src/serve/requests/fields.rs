@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// The fields of a request beside its kind and its path.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fields<'a> {
+pub(super) struct RequestFields<'a> {
     pub(super) flags: u16,
     pub(super) number: u64,
     pub(super) name: &'a [u8],
@@ -12,7 +12,7 @@ pub(super) struct Fields<'a> {
     pub(super) own: Cow<'a, [u8]>,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> RequestFields<'a> {
     /// Whether a flag is set.
     pub(super) fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use netblt_proto::content::FileRange;
 
 use super::facts::RequestFacts;
-use super::fields::{Fields, flags, split_number};
+use super::fields::{RequestFields, flags, split_number};
 use super::path::any_path;
 
 /// Ranges of one file at most.
@@ -14,7 +14,7 @@ const REPLACE: u16 = 1;
 
 /// The file to make of its ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Join {
+pub(crate) struct JoinRequest {
     /// Its path, relative to the root.
     pub(crate) to: Vec<u8>,
     pub(crate) file: [u8; 32],
@@ -29,18 +29,18 @@ pub(crate) struct Join {
     pub(crate) replace: bool,
 }
 
-impl Join {
-    pub(super) fn encode(&self) -> Fields<'_> {
+impl JoinRequest {
+    pub(super) fn encode(&self) -> RequestFields<'_> {
         let ((seconds, nanos), mode) = (self.modified, self.mode);
         let mut text = [&self.file[..], &self.bytes.to_be_bytes()].concat();
         text.extend(mode.to_be_bytes());
         text.extend(seconds.to_be_bytes());
         text.extend(nanos.to_be_bytes());
         let flags = flags([(self.replace, REPLACE)]);
-        Fields { flags, number: self.total, name: &self.to, own: Cow::Owned(text) }
+        RequestFields { flags, number: self.total, name: &self.to, own: Cow::Owned(text) }
     }
 
-    pub(super) fn decode(fields: &Fields<'_>) -> Option<Self> {
+    pub(super) fn decode(fields: &RequestFields<'_>) -> Option<Self> {
         let (file, text) = fields.own.split_first_chunk()?;
         let (bytes, text) = split_number(text)?;
         let (mode, text) = text.split_first_chunk()?;

@@ -1,21 +1,21 @@
 //! *mkdir*: a directory is made.
 
-use super::fields::{Fields, flags};
+use super::fields::{RequestFields, flags};
 
 const PARENTS: u16 = 1;
 
 /// A directory is to be made; with `parents` those above it too, and it may exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MakeDir {
+pub(crate) struct MakeDirRequest {
     pub(crate) parents: bool,
 }
 
-impl MakeDir {
-    pub(super) fn encode(&self) -> Fields<'_> {
-        Fields { flags: flags([(self.parents, PARENTS)]), ..Fields::default() }
+impl MakeDirRequest {
+    pub(super) fn encode(&self) -> RequestFields<'_> {
+        RequestFields { flags: flags([(self.parents, PARENTS)]), ..RequestFields::default() }
     }
 
-    pub(super) fn decode(fields: &Fields<'_>) -> Self {
+    pub(super) fn decode(fields: &RequestFields<'_>) -> Self {
         Self { parents: fields.has(PARENTS) }
     }
 }

@@ -1,8 +1,8 @@
 //! The requests to a server and the lines of its answers, as bytes (`docs/protocol §8.8`). Client,
 //! server and fuzzer use the same types. They need nothing of this crate, nor of the system.
 //!
-//! [`request_kind`] is the table of all kinds. Each kind has a file with its fields and their codec;
-//! the file of the same name in `handlers` performs it.
+//! [`request_kind`] is the table of all kinds. Each kind has a file with its fields and their
+//! codec; the file of the same name in `handlers` performs it.
 
 pub(crate) mod copy;
 pub(crate) mod entry;

@@ -1,7 +1,7 @@
 //! *put*: files will come with another connection.
 
 use super::facts::{RequestFacts, UploadFacts};
-use super::fields::{Fields, flags};
+use super::fields::{RequestFields, flags};
 
 const REPLACE: u16 = 1;
 const SEVERAL: u16 = 2;
@@ -14,7 +14,7 @@ const VIA_SERVER: u16 = 128;
 
 /// An announcement of an upload, or its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Put {
+pub(crate) enum PutRequest {
     /// Files will come.
     Announce(PutOptions),
     /// Nothing is to come, not even what was announced under this number.
@@ -44,15 +44,15 @@ pub(crate) struct PutOptions {
     pub(crate) label: Option<[u8; 32]>,
 }
 
-impl Put {
-    pub(super) fn encode(&self) -> Fields<'_> {
+impl PutRequest {
+    pub(super) fn encode(&self) -> RequestFields<'_> {
         match self {
-            Self::Cancel(number) => Fields { number: *number, ..Fields::default() },
+            Self::Cancel(number) => RequestFields { number: *number, ..RequestFields::default() },
             Self::Announce(options) => options.encode(),
         }
     }
 
-    pub(super) fn decode(fields: &Fields<'_>) -> Self {
+    pub(super) fn decode(fields: &RequestFields<'_>) -> Self {
         match fields.number {
             0 => Self::Announce(PutOptions::decode(fields)),
             number => Self::Cancel(number),
@@ -71,7 +71,7 @@ impl Put {
 }
 
 impl PutOptions {
-    fn encode(&self) -> Fields<'_> {
+    fn encode(&self) -> RequestFields<'_> {
         let flags = flags([
             (self.replace, REPLACE),
             (self.several, SEVERAL),
@@ -83,10 +83,10 @@ impl PutOptions {
             (self.via_server, VIA_SERVER),
         ]);
         let name = self.label.as_ref().map_or(&[][..], |label| &label[..]);
-        Fields { flags, name, ..Fields::default() }
+        RequestFields { flags, name, ..RequestFields::default() }
     }
 
-    fn decode(fields: &Fields<'_>) -> Self {
+    fn decode(fields: &RequestFields<'_>) -> Self {
         Self {
             replace: fields.has(REPLACE),
             several: fields.has(SEVERAL),

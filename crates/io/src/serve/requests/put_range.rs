@@ -5,14 +5,14 @@ use std::borrow::Cow;
 use netblt_proto::content::FileRange;
 
 use super::facts::{RequestFacts, UploadFacts};
-use super::fields::{Fields, flags, split_number};
+use super::fields::{RequestFields, flags, split_number};
 
 /// The same as of *put*.
 const VERIFY: u16 = 64;
 
 /// A range of a file to upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PutRange {
+pub(crate) struct PutRangeRequest {
     /// The label of the file, among those whose ranges are collected in the same directory.
     pub(crate) file: [u8; 32],
     /// The label of the range's parts.
@@ -22,15 +22,15 @@ pub(crate) struct PutRange {
     pub(crate) verify: bool,
 }
 
-impl PutRange {
-    pub(super) fn encode(&self) -> Fields<'_> {
+impl PutRangeRequest {
+    pub(super) fn encode(&self) -> RequestFields<'_> {
         let FileRange { offset, length, total } = self.range;
         let numbers = [offset, length, total].map(u64::to_be_bytes);
         let own = Cow::Owned([&self.file[..], &numbers.concat()].concat());
-        Fields { flags: flags([(self.verify, VERIFY)]), number: 0, name: &self.label, own }
+        RequestFields { flags: flags([(self.verify, VERIFY)]), number: 0, name: &self.label, own }
     }
 
-    pub(super) fn decode(fields: &Fields<'_>) -> Option<Self> {
+    pub(super) fn decode(fields: &RequestFields<'_>) -> Option<Self> {
         let (file, text) = fields.own.split_first_chunk()?;
         let (offset, text) = split_number(text)?;
         let label = fields.name.try_into().ok()?;

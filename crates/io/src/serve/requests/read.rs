@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::facts::RequestFacts;
-use super::fields::{Fields, push_part, split_number, split_part};
+use super::fields::{RequestFields, push_part, split_number, split_part};
 use super::path::any_path;
 
 /// The most pieces of a request.
@@ -15,7 +15,7 @@ const PIECE_MEMORY: u64 = 64;
 
 /// Pieces of files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Read {
+pub(crate) struct ReadRequest {
     pub(crate) pieces: Vec<Piece>,
 }
 
@@ -30,9 +30,9 @@ pub struct Piece {
     pub bytes: u64,
 }
 
-impl Read {
+impl ReadRequest {
     /// A piece without a path has that of the one before, the first that of the request.
-    pub(super) fn encode(&self, path: &[u8]) -> Fields<'_> {
+    pub(super) fn encode(&self, path: &[u8]) -> RequestFields<'_> {
         let (mut text, mut before) = (Vec::new(), path);
         for piece in &self.pieces {
             push_part(&mut text, if piece.path == before { &[] } else { &piece.path });
@@ -40,10 +40,10 @@ impl Read {
             text.extend(piece.bytes.to_be_bytes());
             before = &piece.path;
         }
-        Fields { own: Cow::Owned(text), ..Fields::default() }
+        RequestFields { own: Cow::Owned(text), ..RequestFields::default() }
     }
 
-    pub(super) fn decode(path: &[u8], fields: &Fields<'_>) -> Option<Self> {
+    pub(super) fn decode(path: &[u8], fields: &RequestFields<'_>) -> Option<Self> {
         let (mut text, mut pieces) = (&fields.own[..], Vec::<Piece>::new());
         while !text.is_empty() && pieces.len() < MAX_PIECES {
             let (own, rest) = split_part(text)?;

@@ -1,25 +1,29 @@
 //! *rename*: something gets another name.
 
 use super::facts::RequestFacts;
-use super::fields::{Fields, flags};
+use super::fields::{RequestFields, flags};
 use super::path::any_path;
 
 const REPLACE: u16 = 1;
 
 /// Something is to stand under another path instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Rename {
+pub(crate) struct RenameRequest {
     pub(crate) to: Vec<u8>,
     /// It takes the place of a file or link there.
     pub(crate) replace: bool,
 }
 
-impl Rename {
-    pub(super) fn encode(&self) -> Fields<'_> {
-        Fields { flags: flags([(self.replace, REPLACE)]), name: &self.to, ..Fields::default() }
+impl RenameRequest {
+    pub(super) fn encode(&self) -> RequestFields<'_> {
+        RequestFields {
+            flags: flags([(self.replace, REPLACE)]),
+            name: &self.to,
+            ..RequestFields::default()
+        }
     }
 
-    pub(super) fn decode(fields: &Fields<'_>) -> Option<Self> {
+    pub(super) fn decode(fields: &RequestFields<'_>) -> Option<Self> {
         Some(Self { to: any_path(fields.name)?, replace: fields.has(REPLACE) })
     }
 

@@ -1,21 +1,21 @@
 //! A request of any kind, as bytes and back.
 
-use super::copy::Copy;
+use super::copy::CopyRequest;
 use super::facts::{RequestFacts, UploadFacts, UploadKey};
-use super::fields::Fields;
-use super::get::Get;
-use super::join::Join;
-use super::list::List;
-use super::make_dir::MakeDir;
+use super::fields::RequestFields;
+use super::get::GetRequest;
+use super::join::JoinRequest;
+use super::list::ListRequest;
+use super::make_dir::MakeDirRequest;
 use super::path::any_path;
-use super::put::Put;
-use super::put_range::PutRange;
-use super::read::Read;
-use super::remove::Remove;
-use super::rename::Rename;
+use super::put::PutRequest;
+use super::put_range::PutRangeRequest;
+use super::read::ReadRequest;
+use super::remove::RemoveRequest;
+use super::rename::RenameRequest;
 use super::request_kind::RequestKind;
-use super::send::Send;
-use super::stat::Stat;
+use super::send::SendRequest;
+use super::stat::StatRequest;
 
 /// The client string of a connection for one request.
 pub(crate) const ASK: &str = "netblt ask";
@@ -33,18 +33,18 @@ pub(crate) struct Request {
 /// What is to be done at the path, with what each kind needs beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    Get(Get),
-    Put(Put),
-    Stat(Stat),
-    List(List),
-    MakeDir(MakeDir),
-    Remove(Remove),
-    Rename(Rename),
-    Copy(Copy),
-    Read(Read),
-    Send(Send),
-    PutRange(PutRange),
-    Join(Join),
+    Get(GetRequest),
+    Put(PutRequest),
+    Stat(StatRequest),
+    List(ListRequest),
+    MakeDir(MakeDirRequest),
+    Remove(RemoveRequest),
+    Rename(RenameRequest),
+    Copy(CopyRequest),
+    Read(ReadRequest),
+    Send(SendRequest),
+    PutRange(PutRangeRequest),
+    Join(JoinRequest),
 }
 
 impl Operation {
@@ -66,7 +66,7 @@ impl Operation {
         }
     }
 
-    fn encode(&self, path: &[u8]) -> Fields<'_> {
+    fn encode(&self, path: &[u8]) -> RequestFields<'_> {
         match self {
             Self::Get(get) => get.encode(),
             Self::Put(put) => put.encode(),
@@ -83,20 +83,20 @@ impl Operation {
         }
     }
 
-    fn decode(kind: RequestKind, path: &[u8], fields: &Fields<'_>) -> Option<Self> {
+    fn decode(kind: RequestKind, path: &[u8], fields: &RequestFields<'_>) -> Option<Self> {
         Some(match kind {
-            RequestKind::Get => Self::Get(Get::decode(fields)?),
-            RequestKind::Put => Self::Put(Put::decode(fields)),
-            RequestKind::Stat => Self::Stat(Stat::decode(fields)),
-            RequestKind::List => Self::List(List::decode(fields)),
-            RequestKind::MakeDir => Self::MakeDir(MakeDir::decode(fields)),
-            RequestKind::Remove => Self::Remove(Remove::decode(fields)),
-            RequestKind::Rename => Self::Rename(Rename::decode(fields)?),
-            RequestKind::Copy => Self::Copy(Copy::decode(fields)?),
-            RequestKind::Read => Self::Read(Read::decode(path, fields)?),
-            RequestKind::Send => Self::Send(Send::decode(fields)?),
-            RequestKind::PutRange => Self::PutRange(PutRange::decode(fields)?),
-            RequestKind::Join => Self::Join(Join::decode(fields)?),
+            RequestKind::Get => Self::Get(GetRequest::decode(fields)?),
+            RequestKind::Put => Self::Put(PutRequest::decode(fields)),
+            RequestKind::Stat => Self::Stat(StatRequest::decode(fields)),
+            RequestKind::List => Self::List(ListRequest::decode(fields)),
+            RequestKind::MakeDir => Self::MakeDir(MakeDirRequest::decode(fields)),
+            RequestKind::Remove => Self::Remove(RemoveRequest::decode(fields)),
+            RequestKind::Rename => Self::Rename(RenameRequest::decode(fields)?),
+            RequestKind::Copy => Self::Copy(CopyRequest::decode(fields)?),
+            RequestKind::Read => Self::Read(ReadRequest::decode(path, fields)?),
+            RequestKind::Send => Self::Send(SendRequest::decode(fields)?),
+            RequestKind::PutRange => Self::PutRange(PutRangeRequest::decode(fields)?),
+            RequestKind::Join => Self::Join(JoinRequest::decode(fields)?),
         })
     }
 }
@@ -127,10 +127,10 @@ impl Request {
     pub(crate) fn paths(&self) -> Vec<&[u8]> {
         let mut paths = vec![&self.path[..]];
         match &self.operation {
-            Operation::Rename(Rename { to, .. })
-            | Operation::Copy(Copy { to, .. })
-            | Operation::Join(Join { to, .. }) => paths.push(to),
-            Operation::Read(Read { pieces }) => {
+            Operation::Rename(RenameRequest { to, .. })
+            | Operation::Copy(CopyRequest { to, .. })
+            | Operation::Join(JoinRequest { to, .. }) => paths.push(to),
+            Operation::Read(ReadRequest { pieces }) => {
                 paths.extend(pieces.iter().map(|piece| &piece.path[..]));
             }
             Operation::Get(_) | Operation::Put(_) | Operation::Stat(_) | Operation::List(_) => {}
@@ -162,7 +162,7 @@ impl Request {
         [&length.to_be_bytes()[..], &text].concat()
     }
 
-    /// A request and the rest of the bytes, if it is valid. Fields behind the known ones are
+    /// A request and the rest of the bytes, if it is valid. RequestFields behind the known ones are
     /// ignored.
     pub(crate) fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (length, rest) = bytes.split_first_chunk::<4>()?;
@@ -170,7 +170,7 @@ impl Request {
         let (text, rest) = rest.split_at_checked(length)?;
         let ([number], text) = text.split_first_chunk::<1>()?;
         let kind = RequestKind::of(*number).filter(|kind| length <= kind.max_bytes())?;
-        let (path, fields) = Fields::decode(text)?;
+        let (path, fields) = RequestFields::decode(text)?;
         let operation = Operation::decode(kind, path, &fields)?;
         Some((Self { operation, path: any_path(path)? }, rest))
     }

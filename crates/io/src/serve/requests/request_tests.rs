@@ -20,13 +20,13 @@ fn request(operation: Operation, path: &[u8]) -> Request {
     Request { operation, path: path.to_vec() }
 }
 
-fn put_range(range: FileRange) -> PutRange {
-    PutRange { file: [1; 32], label: [2; 32], range, verify: true }
+fn put_range(range: FileRange) -> PutRangeRequest {
+    PutRangeRequest { file: [1; 32], label: [2; 32], range, verify: true }
 }
 
-fn join(total: u64, bytes: u64) -> Join {
+fn join(total: u64, bytes: u64) -> JoinRequest {
     let (to, modified) = (b"d/\xff".to_vec(), (-7, 999_999_999));
-    Join { to, file: [3; 32], total, bytes, mode: 0o640, modified, replace: true }
+    JoinRequest { to, file: [3; 32], total, bytes, mode: 0o640, modified, replace: true }
 }
 
 /// Requests of all kinds.
@@ -38,22 +38,22 @@ fn requests() -> Vec<Request> {
     let range = FileRange { offset: 4096, length: 2048, total: 9000 };
     let pieces = vec![Piece { path: b"b".to_vec(), offset: 7, bytes: 9 }];
     let operations = [
-        Operation::Get(Get { trees: true, name: b"n\xff".to_vec(), subflows: 0 }),
-        Operation::Get(Get { trees: false, name: b"n".to_vec(), subflows: 16 }),
-        Operation::Put(Put::Announce(put)),
-        Operation::Put(Put::Announce(labelled)),
-        Operation::Put(Put::Cancel(7)),
-        Operation::Stat(Stat { trees: false }),
-        Operation::Stat(Stat { trees: true }),
-        Operation::List(List { after: b"x".to_vec(), most: 1000 }),
-        Operation::MakeDir(MakeDir { parents: true }),
-        Operation::Remove(Remove { directory: true, tree: false }),
-        Operation::Remove(Remove { directory: false, tree: true }),
-        Operation::Rename(Rename { to: b"b/\xfe".to_vec(), replace: true }),
-        Operation::Copy(Copy { to: b"c".to_vec(), how: trees }),
-        Operation::Copy(Copy { to: vec![], how: keeping }),
-        Operation::Read(Read { pieces }),
-        Operation::Send(Send { trees: true, name: b"n".to_vec(), push: push() }),
+        Operation::Get(GetRequest { trees: true, name: b"n\xff".to_vec(), subflows: 0 }),
+        Operation::Get(GetRequest { trees: false, name: b"n".to_vec(), subflows: 16 }),
+        Operation::Put(PutRequest::Announce(put)),
+        Operation::Put(PutRequest::Announce(labelled)),
+        Operation::Put(PutRequest::Cancel(7)),
+        Operation::Stat(StatRequest { trees: false }),
+        Operation::Stat(StatRequest { trees: true }),
+        Operation::List(ListRequest { after: b"x".to_vec(), most: 1000 }),
+        Operation::MakeDir(MakeDirRequest { parents: true }),
+        Operation::Remove(RemoveRequest { directory: true, tree: false }),
+        Operation::Remove(RemoveRequest { directory: false, tree: true }),
+        Operation::Rename(RenameRequest { to: b"b/\xfe".to_vec(), replace: true }),
+        Operation::Copy(CopyRequest { to: b"c".to_vec(), how: trees }),
+        Operation::Copy(CopyRequest { to: vec![], how: keeping }),
+        Operation::Read(ReadRequest { pieces }),
+        Operation::Send(SendRequest { trees: true, name: b"n".to_vec(), push: push() }),
         Operation::PutRange(put_range(range)),
         Operation::Join(join(9000, 2048)),
     ];
@@ -68,7 +68,7 @@ fn every_kind_is_among_the_requests_of_these_tests() {
 
 #[test]
 fn a_request_has_the_bytes_of_the_protocols_example() {
-    let stat = Operation::Stat(Stat { trees: false });
+    let stat = Operation::Stat(StatRequest { trees: false });
     let bytes = Request { operation: stat, path: b"a/b".to_vec() }.encode();
     let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(
@@ -94,15 +94,15 @@ fn an_invalid_or_truncated_request_is_refused() {
         }
     }
     for path in [&b"../x"[..], b"/etc", b"a//b", b"a/./b", b"a\0"] {
-        let bytes = request(Operation::Stat(Stat { trees: false }), path).encode();
+        let bytes = request(Operation::Stat(StatRequest { trees: false }), path).encode();
         assert_eq!(Request::parse(&bytes), None, "{}", String::from_utf8_lossy(path));
     }
     for to in [&b"../x"[..], b"/etc", b"a/../../b"] {
         let (path, to) = (b"a".to_vec(), to.to_vec());
         let operations = [
-            Operation::Rename(Rename { to: to.clone(), replace: false }),
-            Operation::Copy(Copy { to: to.clone(), how: Copying::default() }),
-            Operation::Read(Read { pieces: vec![Piece { path: to, offset: 0, bytes: 1 }] }),
+            Operation::Rename(RenameRequest { to: to.clone(), replace: false }),
+            Operation::Copy(CopyRequest { to: to.clone(), how: Copying::default() }),
+            Operation::Read(ReadRequest { pieces: vec![Piece { path: to, offset: 0, bytes: 1 }] }),
         ];
         for operation in operations {
             let bytes = request(operation, &path).encode();
@@ -110,7 +110,7 @@ fn an_invalid_or_truncated_request_is_refused() {
         }
     }
     for name in [&b""[..], b"..", b"a/b"] {
-        let get = Get { trees: false, name: name.to_vec(), subflows: 0 };
+        let get = GetRequest { trees: false, name: name.to_vec(), subflows: 0 };
         assert_eq!(Request::parse(&request(Operation::Get(get), b"").encode()), None);
     }
     let refused = |operation| Request::parse(&request(operation, b"").encode()).is_none();
@@ -121,7 +121,7 @@ fn an_invalid_or_truncated_request_is_refused() {
     for (total, bytes) in [(9000, 0), (9000, 3000), (9000, 512), (9000, 16_384), (1 << 40, 1024)] {
         assert!(refused(Operation::Join(join(total, bytes))), "{total} {bytes}");
     }
-    assert!(refused(Operation::Join(Join { to: b"../x".to_vec(), ..join(9000, 2048) })));
+    assert!(refused(Operation::Join(JoinRequest { to: b"../x".to_vec(), ..join(9000, 2048) })));
     let mut odd = requests()[0].encode();
     odd[4] = 99;
     assert_eq!(Request::parse(&odd), None);
@@ -130,7 +130,7 @@ fn an_invalid_or_truncated_request_is_refused() {
 #[test]
 fn pieces_are_understood_and_bounded() {
     let piece = |path: &[u8], offset| Piece { path: path.to_vec(), offset, bytes: u64::MAX };
-    let of = |pieces| request(Operation::Read(Read { pieces }), b"a/\xfe");
+    let of = |pieces| request(Operation::Read(ReadRequest { pieces }), b"a/\xfe");
     let some = vec![piece(b"a/\xfe", 0), piece(b"a/\xfe", 7), piece(b"b", u64::MAX)];
     for pieces in [vec![], some, vec![piece(b"x", 1); MAX_PIECES]] {
         let request = of(pieces);

@@ -5,14 +5,14 @@ use std::borrow::Cow;
 use netblt_proto::config::{PublicKey, StaticKey};
 
 use super::facts::RequestFacts;
-use super::fields::{Fields, flags, push_part, split_part};
+use super::fields::{RequestFields, flags, push_part, split_part};
 use super::path::one_part;
 
 const TREES: u16 = 1;
 
-/// What [`Get`](super::get::Get) gets is to go to another server.
+/// What [`Get`](super::get::GetRequest) gets is to go to another server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Send {
+pub(crate) struct SendRequest {
     pub(crate) trees: bool,
     pub(crate) name: Vec<u8>,
     pub(crate) push: PushTarget,
@@ -31,16 +31,16 @@ pub(crate) struct PushTarget {
     pub(crate) address: String,
 }
 
-impl Send {
-    pub(super) fn encode(&self) -> Fields<'_> {
+impl SendRequest {
+    pub(super) fn encode(&self) -> RequestFields<'_> {
         let push = &self.push;
         let mut text = [&push.server.0[..], push.own.private()].concat();
         push_part(&mut text, push.address.as_bytes());
         let flags = flags([(self.trees, TREES)]);
-        Fields { flags, number: push.number, name: &self.name, own: Cow::Owned(text) }
+        RequestFields { flags, number: push.number, name: &self.name, own: Cow::Owned(text) }
     }
 
-    pub(super) fn decode(fields: &Fields<'_>) -> Option<Self> {
+    pub(super) fn decode(fields: &RequestFields<'_>) -> Option<Self> {
         let (server, text) = fields.own.split_first_chunk()?;
         let (own, text) = text.split_first_chunk()?;
         let (address, _) = split_part(text)?;
