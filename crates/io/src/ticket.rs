@@ -16,6 +16,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use data_encoding::BASE64URL_NOPAD;
 use netblt_proto::config::{Identity, Secret};
 
 pub use crate::error::{AddressError, MAX_ADDRESSES, MAX_BYTES, PREFIX, TicketError};
@@ -26,8 +27,6 @@ const SECRET_CHARS: usize = 43;
 const CHECK_CHARS: usize = 6;
 /// Keeps this use of the hash apart from every other one.
 const CHECK_CONTEXT: &str = "netblt 1 ticket check";
-/// RFC 4648 §5.
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// The addresses of a listening end, and the secret that proves the right to connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -219,36 +218,18 @@ fn check(body: &str) -> String {
 
 /// Base64url without padding, of 32 bytes.
 pub(crate) fn encode(bytes: &[u8; 32]) -> String {
-    let mut text = String::with_capacity(SECRET_CHARS);
-    for chunk in bytes.chunks(3) {
-        let byte = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for i in 0..=chunk.len() {
-            let index = (bits >> (18 - 6 * i)) & 63;
-            text.push(char::from(ALPHABET[index as usize]));
-        }
-    }
-    text
+    BASE64URL_NOPAD.encode(bytes)
 }
 
 /// The reverse of [`encode`]; one text for each value, so stray bits at the end are refused.
 pub(crate) fn decode(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    // It wants just the room that it fills.
     if text.len() != SECRET_CHARS {
         return None;
     }
-    let mut bytes = [0; 32];
-    let (mut bits, mut have, mut at) = (0u32, 0, 0);
-    for c in text.bytes() {
-        let index = ALPHABET.iter().position(|known| *known == c)?;
-        bits = (bits << 6 | u32::try_from(index).ok()?) & 0xffff;
-        have += 6;
-        if have >= 8 {
-            have -= 8;
-            *bytes.get_mut(at)? = (bits >> have) as u8;
-            at += 1;
-        }
-    }
-    (at == 32 && bits & ((1 << have) - 1) == 0).then_some(bytes)
+    BASE64URL_NOPAD.decode_mut(text.as_bytes(), &mut bytes).ok()?;
+    Some(bytes)
 }
 
 #[cfg(test)]
@@ -358,5 +339,8 @@ mod tests {
         assert_eq!(decode(&encode(&[0xa5; 32])), Some([0xa5; 32]));
         assert_eq!(decode(&("_".repeat(42) + "9")), None);
         assert_eq!(decode("short"), None);
+        for other in ["+", "/", "=", " ", "\n"] {
+            assert_eq!(decode(&("A".repeat(42) + other)), None, "{other:?}");
+        }
     }
 }
