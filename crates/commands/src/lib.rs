@@ -21,6 +21,7 @@ mod reporter;
 mod rfc998;
 mod selection_args;
 mod server_client;
+mod service_manager;
 
 use std::process::ExitCode;
 

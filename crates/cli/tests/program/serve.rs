@@ -6,6 +6,7 @@ use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -585,6 +586,38 @@ fn authorized_keys_admit_clients_with_their_permissions() {
     ask("stranger", &["ls", &url("")]).exits(5).says("HAS CHANGED").says("BLAKE3:");
     let log = requests(&stopped(server));
     assert!(log.iter().any(|line| line["name"] == "mine" && line["request"] == "put"));
+}
+
+#[test]
+fn a_service_manager_learns_that_the_server_is_ready_alive_and_stopping() {
+    let env = Env::new();
+    let manager = UnixDatagram::bind(env.path("notify")).expect("a socket");
+    let next = || {
+        let mut message = [0; 64];
+        let length = manager.recv(&mut message).expect("a message");
+        String::from_utf8_lossy(&message[..length]).into_owned()
+    };
+    let start = || {
+        let mut command = env.command(&[&SERVE[..], &TICKET].concat());
+        command.env("NOTIFY_SOCKET", env.path("notify")).env("WATCHDOG_USEC", "400000");
+        Running::new(command)
+    };
+    // One that does not listen is not ready.
+    start().finish().exits(11);
+    manager.set_nonblocking(true).expect("set");
+    assert!(manager.recv(&mut [0; 64]).is_err());
+    manager.set_nonblocking(false).expect("set");
+    manager.set_read_timeout(Some(testenv::LIMIT)).expect("set");
+    env.make_directory("root");
+    let server = start();
+    let mut messages = vec![next(), next(), next()];
+    server.signal(Signal::TERM);
+    while messages.last().is_some_and(|last| last != "STOPPING=1\n") {
+        messages.push(next());
+    }
+    server.finish().exits(0);
+    messages.dedup();
+    assert_eq!(messages, ["READY=1\n", "WATCHDOG=1\n", "STOPPING=1\n"]);
 }
 
 #[test]

@@ -23,6 +23,7 @@ use crate::json::{self, Name, Stream};
 use crate::outcome;
 use crate::reporter;
 use crate::server_client::client;
+use crate::service_manager::ServiceManager;
 use crate::stdout::{self, say};
 use crate::{args, hardening, hints, signals, units};
 
@@ -171,9 +172,12 @@ fn start(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
             service.members = Some(members);
         }
     }
-    let mut reporter = ServerReporter { args, audit };
+    let manager = ServiceManager::new();
+    let mut reporter = ServerReporter { args, audit, manager, cancel: cancel.clone() };
     let served = serve(&service, &options, &mut reporter, cancel);
     served.map_err(|error| Failure::transfer(&error, false))?;
+    // Without requests the loop ends at once.
+    reporter.manager.stopping();
     match reporter.audit.map_or(0, |audit| audit.lost) {
         0 => Ok(()),
         lost => {
@@ -277,6 +281,8 @@ impl Args {
 struct ServerReporter<'a> {
     args: &'a Args,
     audit: Option<Audit>,
+    manager: ServiceManager,
+    cancel: Cancel,
 }
 
 impl ServerReporter<'_> {
@@ -325,6 +331,7 @@ impl ServerObserver for ServerReporter<'_> {
         }
         let root = self.args.root.display();
         self.note(&format!("Serving {root} at {}. Ctrl-C stops.", addresses.join(", ")));
+        self.manager.ready();
         Ok(())
     }
 
@@ -334,6 +341,14 @@ impl ServerObserver for ServerReporter<'_> {
         }
         let root = self.args.root.display();
         self.note(&format!("Serving {root} at {}. Ctrl-C stops.", addresses.join(", ")));
+        self.manager.ready();
+    }
+
+    fn alive(&mut self) {
+        if self.cancel.is_cancelled() {
+            self.manager.stopping();
+        }
+        self.manager.alive();
     }
 
     fn ended(&mut self, account: &AuditRecord) {

@@ -647,6 +647,7 @@ impl Application for ServerApp<'_> {
             return ControlFlow::Continue(Feed::Ready);
         }
         self.next_round = now + ROUND;
+        self.observer.alive();
         let bytes = self
             .state
             .connections

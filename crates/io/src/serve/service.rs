@@ -60,6 +60,9 @@ pub trait ServerObserver: Send {
     fn listening_at(&mut self, addresses: &[String]) {
         let _ = addresses;
     }
+    /// The server's thread goes round, ten times a second or more, with clients or without: for a
+    /// watchdog.
+    fn alive(&mut self) {}
     /// A request has ended.
     fn ended(&mut self, account: &AuditRecord);
     /// Something cannot be sent, and the connection that it concerns will not get on.
