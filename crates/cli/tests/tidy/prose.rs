@@ -27,6 +27,7 @@ const PAGES: &[&str] = &[
     "CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md",
     "README.md",
+    "RELEASING.md",
     "SECURITY.md",
     "docs/README.md",
     "docs/glossary.md",
