@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     /// Options as `netblt send` and `netblt-lab emulate relay` have them.
-    const SEND: [&str; 31] = [
+    const SEND: [&str; 30] = [
         "to",
         "exclude",
         "ticket-stdin",
@@ -120,7 +120,6 @@ mod tests {
         "quiet",
         "progress",
         "report",
-        "help",
     ];
     const RELAY: [&str; 12] = [
         "rate",
