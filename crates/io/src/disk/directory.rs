@@ -7,42 +7,53 @@
 
 mod atomic;
 mod commit;
+mod file_table;
 mod finished;
+mod incoming;
+mod left_out;
 mod links;
 mod output_name;
 mod ranged;
+mod reports;
 
-use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::Path;
 
 use netblt_proto::buffer::Buffer;
-use netblt_proto::content::{Attributes, Extent, ExtraAttributes, Kind, check_name, parse_image};
-use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
+use netblt_proto::content::{Attributes, Extent, FileRange, Kind, check_name, parse_image};
+use netblt_proto::limits::MAX_FILES;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 use rustix::io::Errno;
 
-use crate::disk::attributes::FileTimes;
 use crate::disk::commit_latch::CommitLatch;
 use crate::disk::digest::Subtrees;
 use crate::disk::extras;
 use crate::disk::layout::{Layout, broken};
-use crate::disk::left_out::MAX_NUMBERS;
 use crate::disk::manifest::Manifest;
-use crate::disk::names::{Budget, NameId, NameRefusal, Names};
-use crate::disk::publish_all::settle;
-use crate::disk::resume::Form;
+use crate::disk::names::{Budget, NameId, NameRefusal};
+use crate::disk::publish_all::{publish, settle};
+use crate::disk::publish_journal::Placed;
+use crate::disk::resume::{Form, ReadyFile};
 use crate::disk::sites::{Beside, TOP, none_in};
 use crate::disk::sparse;
 use crate::disk::store::{Need, Store, without_promise};
 use crate::disk::threads::{StoreOutcome, Writer};
-use crate::error::{Error, shown, system_message};
+use crate::error::{Error, shown};
 use crate::memory_budget::MemoryShare;
 use crate::name_log::NameLog;
 use crate::options::{Expected, Extras, OnFile, Overwrite};
 use crate::progress::FilePosition;
 
-use commit::CommitPolicy;
+use commit::{CommitPolicy, SPOILED};
+use file_table::{FILE_BYTES, FileTable, too_much};
+use finished::Finished;
+use incoming::Incoming;
+use left_out::LeftOut;
+use links::HardLinks;
+use output_name::OutputName;
+use ranged::check_range;
+use reports::Reports;
 
 /// Stores buffer images beneath a directory.
 #[derive(Debug)]
@@ -51,22 +62,16 @@ pub(crate) struct DirectoryWriter {
     /// Remarks about the leftovers of killed processes, for the user.
     notes: Vec<String>,
     layout: Layout,
-    names: Names,
-    budget: Budget,
+    /// The files that are not finished.
+    table: FileTable,
+    finished: Finished,
+    left_out: LeftOut,
+    hard_links: HardLinks,
     expected: Option<Expected>,
+    output_name: OutputName,
+    reports: Reports,
     /// All or nothing.
     atomic: bool,
-    files: BTreeMap<u64, Incoming>,
-    /// Files that the sender cannot send after all, with their names, unless they came before.
-    withdrawn: BTreeMap<u64, Vec<u8>>,
-    left_out: LeftOut,
-    over: finished::Finished,
-    hard_links: links::HardLinks,
-    manifest: Option<Manifest>,
-    on_file: Option<OnFile>,
-    /// Gets the names of all files that come.
-    name_log: Option<NameLog>,
-    renamed: Option<output_name::OutputName>,
     /// The file that began last.
     at: FilePosition,
     buffers: u64,
@@ -75,38 +80,12 @@ pub(crate) struct DirectoryWriter {
     policy: Option<Box<CommitPolicy>>,
 }
 
-/// Memory of a file beyond its name, and more while it is open: a tree of pieces, and each piece in
-/// it.
-const FILE_BYTES: u64 = 160;
+/// Memory of a file while it is open: a tree of pieces, and each piece in it.
 const LINK_BYTES: u64 = 32;
 const UNWRITABLE: &str = "cannot be written to";
 const TWICE: &str = "a file begins or ends twice";
 const OPEN_BYTES: u64 = 1024;
 const PIECE_BYTES: u64 = 64;
-
-/// The state of one file, whichever of its extents have come.
-#[derive(Debug)]
-struct Incoming {
-    kind: Kind,
-    /// Parts of it were here, and are not sent again.
-    kept: bool,
-    /// With its first extent: its name, and its other attributes.
-    attributes: Option<(NameId, FileTimes)>,
-    /// Why it cannot have its name here, if it cannot.
-    refused: Option<Box<str>>,
-    /// The requested extra attributes, until they are set.
-    more: Option<Box<ExtraAttributes>>,
-    /// The sender's digest, with its last extent.
-    claimed: Option<[u8; 32]>,
-    /// Its length and digest, once it is complete.
-    complete: Option<(u64, [u8; 32])>,
-    /// It has its name.
-    placed: bool,
-    /// For a file in several extents, until it is complete.
-    subtrees: Option<Box<Subtrees>>,
-    /// The file of this number among the temporaries.
-    slot: u64,
-}
 
 impl DirectoryWriter {
     /// Opens the destination, a directory that must exist, and deals with what killed processes
@@ -121,19 +100,14 @@ impl DirectoryWriter {
             notes: settle(&mut store),
             store,
             layout,
-            names: Names::default(),
-            budget: Budget::new(DEFAULT_MAX_FILES),
-            expected: None,
-            atomic: true,
-            files: BTreeMap::new(),
-            withdrawn: BTreeMap::new(),
+            table: FileTable::new(),
+            finished: Finished::default(),
             left_out: LeftOut::default(),
-            over: finished::Finished::default(),
-            hard_links: links::HardLinks::new(),
-            manifest: None,
-            on_file: None,
-            name_log: None,
-            renamed: None,
+            hard_links: HardLinks::default(),
+            expected: None,
+            output_name: OutputName::default(),
+            reports: Reports::default(),
+            atomic: true,
             at: FilePosition::default(),
             buffers: 0,
             bytes: 0,
@@ -143,19 +117,19 @@ impl DirectoryWriter {
 
     /// Adds the names of all files that come to this log.
     pub(crate) fn naming(mut self, name_log: Option<NameLog>) -> Self {
-        self.name_log = name_log;
+        self.reports.set_name_log(name_log);
         self
     }
 
     /// Accepts at most so many files and directories.
     pub(crate) fn with_max_files(mut self, files: u64) -> Self {
-        self.budget = Budget::new(files);
+        self.table.budget = Budget::new(files);
         self
     }
 
     /// Takes memory for names from this.
     pub(crate) fn within(mut self, memory: &MemoryShare) -> Self {
-        self.budget.take_from(memory.lease());
+        self.table.budget.take_from(memory.lease());
         self
     }
 
@@ -186,7 +160,19 @@ impl DirectoryWriter {
 
     /// Lists what gets its name.
     pub(crate) fn listing(mut self, manifest: Option<Manifest>, on_file: Option<OnFile>) -> Self {
-        (self.manifest, self.on_file) = (manifest, on_file);
+        self.reports.set_listing(manifest, on_file);
+        self
+    }
+
+    /// Takes one file, under this name.
+    pub(crate) fn renaming(mut self, name: Option<&OsStr>) -> Self {
+        self.output_name = OutputName::new(name);
+        self
+    }
+
+    /// Sets the range of the file that lies in the destination.
+    pub(crate) fn of_range(mut self, range: Option<FileRange>) -> Self {
+        self.store.range = range;
         self
     }
 
@@ -211,11 +197,11 @@ impl DirectoryWriter {
         if extent.kind == Kind::Withdrawn {
             return self.admit_withdrawal(extent);
         }
-        self.check_range(extent)?;
-        let kept = self.files.get(&extent.file).is_some_and(|file| file.kept);
-        if extent.file < self.over.hashed {
+        check_range(self.store.range, extent)?;
+        let kept = self.table.files.get(&extent.file).is_some_and(|file| file.kept);
+        if extent.file < self.finished.hashed() {
             // Later extents of a withdrawn file are ignored.
-            let taken_back = self.withdrawn.contains_key(&extent.file);
+            let taken_back = self.table.withdrawn.contains_key(&extent.file);
             return if taken_back { Ok(()) } else { Err(Error::Content(TWICE)) };
         }
         let begins = extent.offset == 0 || extent.kind == Kind::HardLink;
@@ -225,14 +211,14 @@ impl DirectoryWriter {
         if extent.kind == Kind::Directory && !(first && last && extent.length == 0) {
             return Err(Error::Content("a directory has content"));
         }
-        if !self.files.contains_key(&extent.file) {
-            let files = self.over.hashed.max(self.files.len() as u64);
-            self.budget.check_files(files + 1).map_err(too_much)?;
+        if !self.table.files.contains_key(&extent.file) {
+            let files = self.finished.hashed().max(self.table.files.len() as u64);
+            self.table.budget.check_files(files + 1).map_err(too_much)?;
             let link = if extent.kind == Kind::HardLink { LINK_BYTES } else { 0 };
-            self.budget.take(FILE_BYTES + link).map_err(too_much)?;
+            self.table.charge(FILE_BYTES + link)?;
         }
         let kind = if extent.kind == Kind::Kept { Kind::File } else { extent.kind };
-        let incoming = self.files.entry(extent.file).or_insert_with(|| Incoming::new(kind));
+        let incoming = self.table.files.entry(extent.file).or_insert_with(|| Incoming::new(kind));
         if incoming.kind != kind {
             return Err(Error::Content("a file is of two kinds"));
         }
@@ -248,15 +234,15 @@ impl DirectoryWriter {
             let refused = |why| Error::Name { name: shown(name), why };
             check_name(name).map_err(refused)?;
             self.expected.iter().try_for_each(|all| all.check(name, directory)).map_err(refused)?;
-            let added = self.names.add(name, directory, &mut self.budget);
+            let added = self.table.names.add(name, directory, &mut self.table.budget);
             let id = added.map_err(|refused| match refused {
                 NameRefusal::Name(why) => Error::Name { name: shown(name), why },
                 refused => too_much(refused),
             })?;
             incoming.attributes = Some((id, attributes.into()));
-            self.name_log.iter().for_each(|log| log.add(name));
+            self.reports.begun(name);
             if let Some(more) = extras::asked_for(self.store.extras, &attributes.more) {
-                self.budget.take(more.encoded_len() as u64).map_err(too_much)?;
+                self.table.budget.take(more.encoded_len() as u64).map_err(too_much)?;
                 match directory {
                     true => _ = self.store.directories.insert(id, more),
                     false => incoming.more = Some(more),
@@ -274,9 +260,7 @@ impl DirectoryWriter {
     /// Whether a new file may have its name, or is left out.
     fn look_there(&mut self, extent: &Extent, name: &[u8]) -> Result<(), Error> {
         let probed = self.store.probe(name, extent.kind == Kind::Directory);
-        let Err(error) = probed.and_then(|()| self.look_beside(extent)) else {
-            return Ok(());
-        };
+        let Err(error) = probed.and_then(|()| self.look_beside(extent)) else { return Ok(()) };
         if matches!(error, Error::Exists(_)) && self.may_be_half_made(extent) {
             return Ok(());
         }
@@ -286,7 +270,7 @@ impl DirectoryWriter {
             && matches!(error, Error::Exists(_));
         let atomic = self.atomic && !(known && self.store.commits_each);
         let why = self.left_out.because(error, atomic)?;
-        if let Some(incoming) = self.files.get_mut(&extent.file) {
+        if let Some(incoming) = self.table.files.get_mut(&extent.file) {
             incoming.refused = Some(why);
         }
         Ok(())
@@ -294,16 +278,16 @@ impl DirectoryWriter {
 
     /// Chooses the site of a file's temporary; an error where nothing can be written.
     fn look_beside(&mut self, extent: &Extent) -> Result<(), Error> {
-        let known = self.files.get(&extent.file).and_then(|file| file.attributes);
+        let known = self.table.files.get(&extent.file).and_then(|file| file.attributes);
         let Some((name, _)) = known.filter(|_| extent.kind != Kind::Directory) else {
             return Ok(());
         };
-        let directory = self.names.parent(name);
+        let directory = self.table.names.parent(name);
         let site = self.beside(directory)?.site.ok_or_else(|| {
-            let directory = self.names.path(directory);
+            let directory = self.table.names.path(directory);
             self.store.error(&directory, UNWRITABLE, Errno::ACCESS.into())
         })?;
-        if let Some(file) = self.files.get_mut(&extent.file) {
+        if let Some(file) = self.table.files.get_mut(&extent.file) {
             file.slot = none_in(site);
         }
         Ok(())
@@ -320,7 +304,7 @@ impl DirectoryWriter {
                 break known;
             }
             below.push(at);
-            at = self.names.parent(at);
+            at = self.table.names.parent(at);
         };
         while let Some(id) = below.pop() {
             beside = match beside.exists {
@@ -335,11 +319,13 @@ impl DirectoryWriter {
     /// The site of a directory, if it was there before the transfer. Else it is that of `above`,
     /// because a new directory gets its group and its access lists.
     fn look_at(&mut self, id: NameId, above: Beside) -> Result<Beside, Error> {
-        let path = self.names.path(id);
+        let path = self.table.names.path(id);
         let made = self.policy.as_ref().is_some_and(|policy| policy.has_made(id, &path));
         let found = if made { None } else { self.store.writable(&path) };
         let site = match found {
-            None => return Ok(Beside { exists: false, ..above }),
+            None => {
+                return Ok(Beside { exists: false, ..above });
+            }
             Some(false) => None,
             Some(true) => {
                 let number = self.store.sites.get_mut().number(&path);
@@ -351,25 +337,26 @@ impl DirectoryWriter {
 
     /// The sender withdraws a file. Its data so far and later are not kept.
     fn admit_withdrawal(&mut self, extent: &Extent) -> Result<(), Error> {
-        if self.withdrawn.contains_key(&extent.file) {
+        if self.table.withdrawn.contains_key(&extent.file) {
             return Err(Error::Content("a file is withdrawn twice"));
         }
-        let hashed = extent.file < self.over.hashed;
-        if hashed || self.files.get(&extent.file).is_some_and(|file| file.complete.is_some()) {
+        let hashed = extent.file < self.finished.hashed();
+        if hashed || self.table.files.get(&extent.file).is_some_and(|file| file.complete.is_some())
+        {
             return Err(Error::Content("a file is withdrawn after its end"));
         }
         let name = extent.attributes.as_ref().map_or(&[][..], |attributes| &attributes.name);
         if extent.attributes.is_some() {
             check_name(name).map_err(|why| Error::Name { name: shown(name), why })?;
         }
-        self.budget.take(FILE_BYTES + name.len() as u64).map_err(too_much)?;
-        self.withdrawn.insert(extent.file, name.to_vec());
+        self.table.charge(FILE_BYTES + name.len() as u64)?;
+        self.table.withdrawn.insert(extent.file, name.to_vec());
         Ok(())
     }
 
     /// Hashes and writes an extent that was admitted.
     fn take(&mut self, extent: &Extent, data: &[u8]) -> Result<(), Error> {
-        if self.withdrawn.contains_key(&extent.file) {
+        if self.table.withdrawn.contains_key(&extent.file) {
             self.discard(extent.file);
             return Ok(());
         }
@@ -377,12 +364,12 @@ impl DirectoryWriter {
             Kind::Kept => return self.take_kept(extent),
             Kind::SymbolicLink => return self.take_link(extent, data),
             Kind::HardLink => {
-                self.take_hard_link(extent);
+                self.hard_links.add(extent.file, extent.offset, &mut self.table);
                 return Ok(());
             }
             Kind::File | Kind::Directory | Kind::Stream | Kind::Withdrawn => {}
         }
-        let Some(incoming) = self.files.get_mut(&extent.file) else { return Ok(()) };
+        let Some(incoming) = self.table.files.get_mut(&extent.file) else { return Ok(()) };
         let (refused, slot) = (incoming.refused.is_some(), incoming.slot);
         if let (Some(attributes), Some(_)) = (&extent.attributes, &extent.digest) {
             let digest = sparse::digest(extent, data, self.store.range);
@@ -395,19 +382,19 @@ impl DirectoryWriter {
         let mut subtrees = match incoming.subtrees.take() {
             Some(subtrees) => subtrees,
             None => {
-                self.budget.take(OPEN_BYTES).map_err(too_much)?;
+                self.table.charge(OPEN_BYTES)?;
                 let subtrees = Subtrees::new(self.layout.buffer_bytes());
                 Box::new(subtrees.of_range(self.store.range))
             }
         };
-        self.budget.give_back(PIECE_BYTES * subtrees.pieces() as u64);
+        self.table.budget.give_back(PIECE_BYTES * subtrees.pieces() as u64);
         let (length, pieces) = (extent.length as usize, extent.pieces.as_deref());
         let last = extent.digest.is_some();
         let added = subtrees.add_pieces(extent.offset, length, pieces, data, last);
         added.map_err(Error::Content)?;
-        self.budget.take(PIECE_BYTES * subtrees.pieces() as u64).map_err(too_much)?;
+        self.table.charge(PIECE_BYTES * subtrees.pieces() as u64)?;
         let refused = self.write_part(extent, data)?;
-        let Some(incoming) = self.files.get_mut(&extent.file) else { return Ok(()) };
+        let Some(incoming) = self.table.files.get_mut(&extent.file) else { return Ok(()) };
         if let Some(policy) = &mut self.policy
             && !refused
         {
@@ -417,13 +404,13 @@ impl DirectoryWriter {
             && let Some((name, times)) = incoming.attributes
         {
             incoming.complete = Some((length, digest));
-            self.budget.give_back(OPEN_BYTES + PIECE_BYTES * subtrees.pieces() as u64);
+            self.table.budget.give_back(OPEN_BYTES + PIECE_BYTES * subtrees.pieces() as u64);
             if refused {
                 return Ok(());
             }
             let more = incoming.more.take();
-            self.budget.give_back(more.as_ref().map_or(0, |more| more.encoded_len() as u64));
-            self.store.close(slot, times, &self.names.path(name), more.as_deref())?;
+            self.table.budget.give_back(more.as_ref().map_or(0, |more| more.encoded_len() as u64));
+            self.store.close(slot, times, &self.table.names.path(name), more.as_deref())?;
             self.completed(extent.file, 0, Form::Stored);
             return Ok(());
         }
@@ -439,9 +426,9 @@ impl DirectoryWriter {
 
     /// Writes a part of a file; whether that is refused.
     fn write_part(&mut self, extent: &Extent, data: &[u8]) -> Result<bool, Error> {
-        let Some(incoming) = self.files.get(&extent.file) else { return Ok(true) };
+        let Some(incoming) = self.table.files.get(&extent.file) else { return Ok(true) };
         let slot = incoming.slot;
-        let name = incoming.attributes.map(|(name, _)| self.names.path(name));
+        let name = incoming.attributes.map(|(name, _)| self.table.names.path(name));
         // It is not known yet whether a file that begins later is refused.
         if incoming.refused.is_some() {
             self.store.discard(slot);
@@ -463,7 +450,7 @@ impl DirectoryWriter {
         }
         let why = self.left_out.because(without_promise(error), self.atomic)?;
         self.discard(number);
-        if let Some(incoming) = self.files.get_mut(&number) {
+        if let Some(incoming) = self.table.files.get_mut(&number) {
             incoming.refused = Some(why);
         }
         Ok(())
@@ -476,9 +463,9 @@ impl DirectoryWriter {
         data: &[u8],
         attributes: &Attributes,
     ) -> Result<(), Error> {
-        let Some(incoming) = self.files.get_mut(&extent.file) else { return Ok(()) };
+        let Some(incoming) = self.table.files.get_mut(&extent.file) else { return Ok(()) };
         let (slot, more) = (incoming.slot, incoming.more.take());
-        self.budget.give_back(more.as_ref().map_or(0, |more| more.encoded_len() as u64));
+        self.table.budget.give_back(more.as_ref().map_or(0, |more| more.encoded_len() as u64));
         let form = self.form(extent, more.is_some());
         if form == Form::Stored
             && let Err(error) = self.store.whole(slot, extent, data, attributes, more.as_deref())
@@ -489,6 +476,111 @@ impl DirectoryWriter {
         Ok(())
     }
 
+    /// A symbolic link has come.
+    fn take_link(&mut self, extent: &Extent, target: &[u8]) -> Result<(), Error> {
+        if target.contains(&0) {
+            return Err(Error::Content("a symbolic link leads to a name with a zero byte"));
+        }
+        let Some(file) = self.table.files.get_mut(&extent.file) else { return Ok(()) };
+        file.complete = Some((target.len() as u64, *blake3::hash(target).as_bytes()));
+        let digest = file.complete.map(|(_, digest)| digest);
+        if let (true, Some((id, _)), Some(_), Some(digest)) =
+            (self.atomic, file.attributes, &file.refused, digest)
+        {
+            // Unless it is there since all were.
+            let name = self.table.names.path(id);
+            file.placed = self.store.holds_link(&name, digest);
+            return if file.placed { Ok(()) } else { Err(self.store.exists(&name)) };
+        }
+        let (Some((id, times)), None) = (file.attributes, &file.refused) else { return Ok(()) };
+        let (slot, name, more) = (file.slot, self.table.names.path(id), file.more.take());
+        let named = (&name[..], more.as_deref());
+        if let Err(error) = self.store.link(slot, target, times, named) {
+            file.refused = Some(self.left_out.because(error, self.atomic)?);
+            return Ok(());
+        }
+        if let (Some(policy), Some((_, digest))) = (&mut self.policy, file.complete)
+            && file.claimed == Some(digest)
+            && !self.atomic
+        {
+            let number = extent.file;
+            let form = Form::Link;
+            let ready = ReadyFile { number, slot, id, name, times, digest, form };
+            policy.complete(ready);
+        }
+        Ok(())
+    }
+
+    /// Adds complete files to the digest, in order.
+    fn advance(&mut self) {
+        let (table, left_out, reports) = (&mut self.table, &mut self.left_out, &self.reports);
+        let (names, store) = (&self.output_name, &self.store);
+        self.finished.advance(table, names, left_out, reports, store, self.atomic);
+    }
+
+    /// Forgets a file that is in the digest, and in its place or left out for good.
+    fn close_if_over(&mut self, number: u64) {
+        let (table, left_out, reports) = (&mut self.table, &mut self.left_out, &self.reports);
+        self.finished.close_if_over(number, table, left_out, reports, &self.store, self.atomic);
+    }
+
+    /// A file is in its place.
+    fn placed(&mut self, number: u64) {
+        if let Some(file) = self.table.files.get_mut(&number) {
+            file.placed = true;
+            self.finished.add_stored();
+        }
+        self.close_if_over(number);
+    }
+
+    /// Everything has come and is the sender's: gives all of it its names at once. Answers how many
+    /// files are in place.
+    fn store_for_good(&mut self, latch: &CommitLatch) -> Result<u64, Error> {
+        let (finished, left_out) = (&mut self.finished, &mut self.left_out);
+        let (table, reports, store) = (&mut self.table, &self.reports, &mut self.store);
+        self.hard_links.link_temporaries(table, finished, left_out, reports, store)?;
+        let files = atomic::count_files(&self.table);
+        let content = atomic::content_to_place(&self.table);
+        if self.store.is_kept() {
+            // The data before the last commit are on the disk.
+            if !self.commit(Some(latch))? {
+                return Err(Error::Interrupted);
+            }
+        } else {
+            let slots: Vec<u64> = content.iter().map(|(_, slot)| *slot).collect();
+            self.store.flush(&slots, latch)?;
+        }
+        self.read_back(&content)?;
+        let items = atomic::items_to_place(&self.table);
+        let numbers = items.iter().filter_map(|item| match item.placed {
+            Placed::File { number, .. } => Some(number),
+            Placed::Directory(_) => None,
+        });
+        let numbers: Vec<u64> = numbers.collect();
+        publish(&mut self.store, &self.table.names, items, latch)?;
+        self.finished.list_all(&self.table, &mut self.reports);
+        if self.keep_nothing() && self.store.overwrite == Overwrite::Always {
+            // The replaced files have the slots of those that replaced them.
+            numbers.into_iter().for_each(|number| self.store.discard(number));
+        }
+        Ok(files + self.left_out.there())
+    }
+
+    /// Reads files again, if that is asked for: numbers, and those of their temporaries.
+    fn read_back(&mut self, content: &[(u64, u64)]) -> Result<(), Error> {
+        if !self.store.reads_back {
+            return Ok(());
+        }
+        let Some(name) = atomic::first_spoiled(content, &self.table, &self.store) else {
+            return Ok(());
+        };
+        // No transfer is to resume from what such a disk holds.
+        if self.keep_nothing() {
+            content.iter().for_each(|(_, slot)| self.store.discard(*slot));
+        }
+        Err(Error::NotVerified(format!("{}: {SPOILED}; nothing was kept", shown(&name))))
+    }
+
     /// The transfer's digest, or the difference to the sender's.
     fn verify(&mut self, end: Option<&End>) -> Result<[u8; 32], String> {
         let end = end.ok_or("the sender did not say what it sent")?;
@@ -496,11 +588,11 @@ impl DirectoryWriter {
             return Err(format!("{} buffers came of {}", self.buffers, end.buffers));
         }
         self.advance();
-        if let Some(missing) = self.missing() {
+        if let Some(missing) = self.finished.missing(&self.table) {
             return Err(missing);
         }
-        let digest = self.over.digest()?;
-        if !self.hard_links_lead_to_files() {
+        let digest = self.finished.digest()?;
+        if !self.hard_links.lead_to_files(&self.finished) {
             return Err("a hard link is another name of something that is no file".to_owned());
         }
         if self.bytes != end.bytes || digest != end.digest {
@@ -540,15 +632,13 @@ impl Writer for DirectoryWriter {
                 };
                 let unset = self.store.take_unset();
                 unset.into_iter().for_each(|text| self.left_out.add(text, false));
-                let LeftOut { count: skipped, unstored, ref first, .. } = self.left_out;
-                let numbers = &self.left_out.numbers;
-                let known = unstored > 0 && numbers.len() <= MAX_NUMBERS;
-                let absent = known.then(|| numbers.clone());
-                let (bytes, left_out) = (self.bytes, first.clone());
+                let (skipped, unstored) = self.left_out.counts();
+                let absent = self.left_out.absent();
+                let (bytes, left_out) = (self.bytes, self.left_out.first().to_vec());
                 let (kept, mut notes) = self.take_restarted();
                 notes.extend(self.store.take_lacks());
-                notes.extend(self.manifest.as_ref().and_then(Manifest::note));
-                let unwritten = self.manifest.as_mut().and_then(Manifest::finish);
+                notes.extend(self.reports.note());
+                let unwritten = self.reports.finish();
                 let reason = String::new();
                 StoreOutcome {
                     verified: true,
@@ -575,14 +665,11 @@ impl Writer for DirectoryWriter {
         self.keep_and_reopen(free)?;
         self.store.clear();
         self.layout = layout;
-        self.names = Names::default();
-        self.budget.reset();
-        self.files.clear();
-        self.withdrawn.clear();
+        self.table.clear();
         self.hard_links.clear();
         self.store.directories.clear();
         self.store.sites.get_mut().forget_names();
-        self.over = finished::Finished::default();
+        self.finished = Finished::default();
         self.left_out = LeftOut::default();
         self.at = FilePosition::default();
         (self.buffers, self.bytes) = (0, 0);
@@ -607,7 +694,7 @@ impl DirectoryWriter {
     fn accept_now(&mut self, buffer: Buffer, free: &mut Vec<Buffer>) -> Result<(), Error> {
         let image = parse_image(buffer.filled(), self.layout.buffer_bytes());
         let (mut data, mut extents) = image.map_err(broken)?;
-        self.rename(&mut extents)?;
+        self.output_name.rename(&mut extents)?;
         for extent in &extents {
             self.admit(extent)?;
         }
@@ -624,70 +711,6 @@ impl DirectoryWriter {
         self.advance();
         free.push(buffer);
         Ok(())
-    }
-}
-
-/// The files that are left out of a transfer that is not all or nothing.
-#[derive(Debug, Default)]
-struct LeftOut {
-    count: u64,
-    /// Number of files that were left out here.
-    unstored: u64,
-    /// Number of files that exist here already, with the same content.
-    there: u64,
-    /// The numbers of files with content that were left out here, at most one more than a verdict
-    /// can name.
-    numbers: Vec<u64>,
-    /// The first of them, with reasons.
-    first: Vec<String>,
-}
-
-/// Most that are named.
-const NAMED: usize = 100;
-
-impl LeftOut {
-    /// Why one file is left out, if an error is about it alone.
-    fn because(&self, error: Error, atomic: bool) -> Result<Box<str>, Error> {
-        match error {
-            Error::Exists(_) if !atomic => Ok("exists there already".into()),
-            Error::File { what, source, .. } if !atomic => {
-                Ok(format!("{what}: {}", system_message(&source)).into_boxed_str())
-            }
-            Error::Name { why, .. } if !atomic => Ok(why.into()),
-            error => Err(error),
-        }
-    }
-
-    fn add(&mut self, text: String, here: bool) {
-        self.count += 1;
-        self.unstored += u64::from(here);
-        if self.first.len() < NAMED {
-            self.first.push(text);
-        }
-    }
-}
-
-fn too_much(refused: NameRefusal) -> Error {
-    match refused {
-        NameRefusal::TooMuch { what, most } => Error::TooMuch { what, most },
-        NameRefusal::Name(why) => Error::Content(why),
-    }
-}
-
-impl Incoming {
-    fn new(kind: Kind) -> Self {
-        Self {
-            kind,
-            kept: false,
-            attributes: None,
-            more: None,
-            refused: None,
-            claimed: None,
-            complete: None,
-            placed: false,
-            subtrees: None,
-            slot: none_in(TOP),
-        }
     }
 }
 

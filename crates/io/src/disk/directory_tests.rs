@@ -311,7 +311,7 @@ fn a_finished_file_is_forgotten_and_not_accepted_again() {
         let number = BufferNumber(at as u64 + 1);
         writer.accept(number, buffer, &mut Vec::new()).expect("accepted");
     }
-    assert!(writer.files.is_empty(), "{} of 1,017", writer.files.len());
+    assert!(writer.table.files.is_empty(), "{} of 1,017", writer.table.files.len());
     let twice = writer.accept(BufferNumber(most + 1), again, &mut Vec::new());
     assert!(matches!(twice, Err(Error::Content(TWICE))), "{twice:?}");
     let outcome = writer.finish(Some(&end), &CommitLatch::default()).expect("judged");

@@ -12,8 +12,8 @@ use netblt_proto::units::BufferNumber;
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-use super::DirectoryWriter;
 use crate::disk::commit_latch::CommitLatch;
+use crate::disk::directory::DirectoryWriter;
 use crate::disk::fault_injection::{Call, Fault, forget, plan};
 use crate::disk::staging;
 use crate::disk::threads::{StoreOutcome, Writer as _};

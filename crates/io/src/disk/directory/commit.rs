@@ -10,8 +10,8 @@ use netblt_proto::content::{Extent, Kind, parse_image};
 use netblt_proto::limits::MAX_HAVE_IN_ALL;
 use rustix::io::Errno;
 
-use super::output_name::theirs;
-use super::{DirectoryWriter, OPEN_BYTES, PIECE_BYTES, too_much};
+use super::file_table::too_much;
+use super::{DirectoryWriter, OPEN_BYTES, PIECE_BYTES};
 use crate::disk::commit_latch::CommitLatch;
 use crate::disk::digest::Subtrees;
 use crate::disk::fs_backend::FsBackend;
@@ -169,7 +169,7 @@ impl DirectoryWriter {
             self.set_up_keeper();
             return Ok(());
         }
-        let (store, names, publisher) = (&mut self.store, &self.names, &mut policy.publisher);
+        let (store, names, publisher) = (&mut self.store, &self.table.names, &mut policy.publisher);
         let mut backend =
             FsBackend { store, names, publisher, failure: None, latch: CommitLatch::default() };
         let opened = ResumeState::open(&mut backend, now(), policy.expiry.as_secs(), verify);
@@ -245,9 +245,9 @@ impl DirectoryWriter {
         let begun = |(at, extent): (usize, &Extent)| {
             begins(extent)
                 || extent.kind == Kind::Withdrawn
-                || self.files.contains_key(&extent.file)
-                || extent.file < self.over.hashed
-                || self.withdrawn.contains_key(&extent.file)
+                || self.table.files.contains_key(&extent.file)
+                || extent.file < self.finished.hashed()
+                || self.table.withdrawn.contains_key(&extent.file)
                 || extents.iter().take(at).any(|e| e.file == extent.file && begins(e))
         };
         Ok(extents.iter().enumerate().all(begun))
@@ -261,7 +261,7 @@ impl DirectoryWriter {
                 _ => Ok(()),
             };
         };
-        let Some(file) = self.files.get_mut(&extent.file) else { return Ok(()) };
+        let Some(file) = self.table.files.get_mut(&extent.file) else { return Ok(()) };
         let Some((id, times)) = file.attributes else { return Ok(()) };
         match extent.kind {
             Kind::Directory if file.refused.is_none() => policy.publisher.list(id, times),
@@ -269,12 +269,12 @@ impl DirectoryWriter {
             Kind::Directory | Kind::Withdrawn => {}
             Kind::File | Kind::Stream | Kind::SymbolicLink | Kind::HardLink => {
                 file.slot = policy.state.new_slot(site_of(file.slot));
-                let name = self.names.path(id);
-                let (store, names) = (&mut self.store, &self.names);
+                let name = self.table.names.path(id);
+                let (store, names) = (&mut self.store, &self.table.names);
                 let (publisher, state) = (&mut policy.publisher, &mut policy.state);
                 let latch = CommitLatch::default();
                 let mut backend = FsBackend { store, names, publisher, failure: None, latch };
-                if state.discard_stale(&mut backend, theirs(self.renamed.as_ref(), &name)) {
+                if state.discard_stale(&mut backend, self.output_name.theirs(&name)) {
                     policy.restarted.push(shown(&name));
                 }
             }
@@ -285,14 +285,14 @@ impl DirectoryWriter {
     /// The sender has found that the data here are those of its file.
     pub(super) fn take_kept(&mut self, extent: &Extent) -> Result<(), Error> {
         let (Some(policy), Some(file)) =
-            (self.policy.as_deref_mut(), self.files.get_mut(&extent.file))
+            (self.policy.as_deref_mut(), self.table.files.get_mut(&extent.file))
         else {
             return Err(Error::Content(NOT_HERE));
         };
         let Some((id, times)) = file.attributes else { return Err(Error::Content(NOT_HERE)) };
-        let name = self.names.path(id);
+        let name = self.table.names.path(id);
         let number = extent.file;
-        let theirs = theirs(self.renamed.as_ref(), &name);
+        let theirs = self.output_name.theirs(&name);
         let whole = extent.digest.is_some();
         let known = if whole { &name[..] } else { theirs };
         match (policy.state.adopt(known, times, whole), extent.digest) {
@@ -300,7 +300,7 @@ impl DirectoryWriter {
                 file.complete = Some((length, digest));
                 // All or nothing: it is there since all were.
                 (file.refused, file.placed) = (None, true);
-                self.over.stored += 1;
+                self.finished.add_stored();
                 self.bytes += length;
                 policy.kept += length;
             }
@@ -316,7 +316,7 @@ impl DirectoryWriter {
                 }
             }
             (Some(Found::Parts { slot, nodes }), None) => {
-                self.budget.take(OPEN_BYTES).map_err(too_much)?;
+                self.table.budget.take(OPEN_BYTES).map_err(too_much)?;
                 let extent_bytes = self.layout.buffer_bytes();
                 let subtrees = Subtrees::new(extent_bytes).of_range(self.store.range);
                 let mut subtrees = Box::new(subtrees);
@@ -329,7 +329,7 @@ impl DirectoryWriter {
                     policy.kept += node.bytes;
                 }
                 let pieces = PIECE_BYTES * subtrees.pieces() as u64;
-                self.budget.take(pieces).map_err(too_much)?;
+                self.table.budget.take(pieces).map_err(too_much)?;
                 (file.slot, file.subtrees) = (slot, Some(subtrees));
                 policy.opened(number);
             }
@@ -343,7 +343,7 @@ impl DirectoryWriter {
     pub(super) fn form(&self, extent: &Extent, more: bool) -> Form {
         let Some(policy) = &self.policy else { return Form::Stored };
         // Its directory is flushed with the destination.
-        let file = self.files.get(&extent.file);
+        let file = self.table.files.get(&extent.file);
         let near = file.is_some_and(|file| site_of(file.slot) == TOP);
         let empty = extent.kind == Kind::File && extent.length == 0 && !more && near;
         if !empty || self.atomic || self.store.reads_back || !self.store.flushes_whole {
@@ -364,7 +364,8 @@ impl DirectoryWriter {
     /// A file is complete, `bytes` of it just written: it gets its name with the next commit, if it
     /// is the sender's.
     pub(super) fn completed(&mut self, number: u64, bytes: usize, form: Form) {
-        let (Some(policy), Some(file)) = (self.policy.as_deref_mut(), self.files.get(&number))
+        let (Some(policy), Some(file)) =
+            (self.policy.as_deref_mut(), self.table.files.get(&number))
         else {
             return;
         };
@@ -379,7 +380,7 @@ impl DirectoryWriter {
             return;
         }
         if file.claimed == Some(digest) {
-            let (slot, name) = (file.slot, self.names.path(id));
+            let (slot, name) = (file.slot, self.table.names.path(id));
             policy.state.complete(ReadyFile { number, slot, id, name, times, digest, form });
         } else {
             // The transfer will not be verified. The next one starts this file over.
@@ -390,7 +391,7 @@ impl DirectoryWriter {
 
     /// Drops all data of a file.
     pub(super) fn discard(&mut self, number: u64) {
-        let slot = self.files.get(&number).map(|file| file.slot);
+        let slot = self.table.files.get(&number).map(|file| file.slot);
         match &mut self.policy {
             None => self.store.discard(number),
             Some(policy) => {
@@ -402,7 +403,7 @@ impl DirectoryWriter {
 
     pub(super) fn forget(&mut self, slot: u64) {
         let Some(policy) = self.policy.as_deref_mut() else { return };
-        let (store, names, publisher) = (&mut self.store, &self.names, &mut policy.publisher);
+        let (store, names, publisher) = (&mut self.store, &self.table.names, &mut policy.publisher);
         let mut backend =
             FsBackend { store, names, publisher, failure: None, latch: CommitLatch::default() };
         policy.state.forget(&mut backend, slot);
@@ -442,26 +443,26 @@ impl DirectoryWriter {
         }
         let mut parts = Vec::new();
         for number in policy.open.iter().filter(|_| journals) {
-            let Some(file) = self.files.get(number) else { continue };
+            let Some(file) = self.table.files.get(number) else { continue };
             if let (Some(subtrees), Some((id, times)), None) =
                 (&file.subtrees, file.attributes, &file.refused)
             {
-                let name = self.names.path(id);
-                let (slot, name) = (file.slot, theirs(self.renamed.as_ref(), &name).to_vec());
+                let name = self.table.names.path(id);
+                let (slot, name) = (file.slot, self.output_name.theirs(&name).to_vec());
                 let nodes = subtrees.nodes().collect();
                 parts.push(Part { slot, name, times, at, stamp: Stamp::default(), nodes });
             }
         }
         let ready = policy.state.ready().filter(|_| journals && !self.atomic);
-        let parents: BTreeSet<_> = ready.map(|ready| self.names.parent(ready.id)).collect();
+        let parents: BTreeSet<_> = ready.map(|ready| self.table.names.parent(ready.id)).collect();
         let mut made = BTreeSet::new();
         for parent in parents {
-            made.extend(policy.publisher.missing(&self.store, &self.names, parent));
+            made.extend(policy.publisher.missing(&self.store, &self.table.names, parent));
         }
-        let made: Vec<Vec<u8>> = made.into_iter().map(|id| self.names.path(id)).collect();
+        let made: Vec<Vec<u8>> = made.into_iter().map(|id| self.table.names.path(id)).collect();
         let mut ready: Vec<u64> = policy.state.ready().map(|ready| ready.number).collect();
         let own = latch.cloned().unwrap_or_default();
-        let (store, names, publisher) = (&mut self.store, &self.names, &mut policy.publisher);
+        let (store, names, publisher) = (&mut self.store, &self.table.names, &mut policy.publisher);
         let mut backend = FsBackend { store, names, publisher, failure: None, latch: own.clone() };
         let (state, parts) = (&mut policy.state, parts.into_iter());
         let done = state.commit(&mut backend, at, journals, parts, &made, || own.commit());
@@ -490,7 +491,7 @@ impl DirectoryWriter {
 
     /// A file cannot have its name after all.
     fn refuse(&mut self, number: u64, why: &str) {
-        if let Some(file) = self.files.get_mut(&number) {
+        if let Some(file) = self.table.files.get_mut(&number) {
             file.refused = Some(why.into());
             self.close_if_over(number);
         }
@@ -502,20 +503,22 @@ impl DirectoryWriter {
         if !self.commit(Some(latch))? {
             return Err(Error::Interrupted);
         }
-        self.place_hard_links()?;
         let Some(policy) = self.policy.as_deref_mut() else { return Ok(0) };
+        let (table, finished, left_out) = (&mut self.table, &mut self.finished, &mut self.left_out);
+        let (store, publisher) = (&mut self.store, &mut policy.publisher);
+        self.hard_links.place(table, finished, left_out, store, publisher)?;
         let state = &policy.state;
         // Several transfers make one tree under labels: which of them made a directory is chance.
         let all = self.store.kept_name != KEPT;
         let before = |name: &[u8]| all || state.made_before(name);
-        let left_out = policy.publisher.conclude(&self.store, &self.names, before)?;
+        let left_out = policy.publisher.conclude(&self.store, &self.table.names, before)?;
         for (name, why) in left_out {
-            let name = shown(&self.names.path(name));
+            let name = shown(&self.table.names.path(name));
             self.left_out.add(format!("{name}: {why}"), true);
         }
-        self.list_all();
+        self.finished.list_all(&self.table, &mut self.reports);
         self.keep_nothing();
-        Ok(self.over.stored + self.left_out.there)
+        Ok(self.finished.stored() + self.left_out.there())
     }
 
     /// All is in place: nothing of this transfer is kept any more. Whether something else is.
@@ -525,14 +528,13 @@ impl DirectoryWriter {
         if !self.store.is_kept() {
             return false;
         }
-        let all = &self.names;
+        let all = &self.table.names;
         let (store, names, publisher) = (&mut self.store, all, &mut policy.publisher);
         let mut backend =
             FsBackend { store, names, publisher, failure: None, latch: CommitLatch::default() };
         // A failed cleanup is left to the next transfer.
-        let renamed = self.renamed.as_ref();
-        let is_theirs = |name: &[u8]| renamed.is_some_and(|renamed| renamed.theirs() == name);
-        let left = policy.state.conclude(&mut backend, |name| all.has(name) || is_theirs(name));
+        let stays = |name: &[u8]| all.has(name) || self.output_name.is_theirs(name);
+        let left = policy.state.conclude(&mut backend, stays);
         if matches!(left, Ok(false)) {
             self.store.clear_kept();
         }
@@ -587,7 +589,7 @@ impl DirectoryWriter {
 
     fn give_up_last(&mut self) -> bool {
         let Some(policy) = self.policy.as_deref_mut() else { return false };
-        let (store, names, publisher) = (&mut self.store, &self.names, &mut policy.publisher);
+        let (store, names, publisher) = (&mut self.store, &self.table.names, &mut policy.publisher);
         let mut backend =
             FsBackend { store, names, publisher, failure: None, latch: CommitLatch::default() };
         policy.state.give_up_last(&mut backend)

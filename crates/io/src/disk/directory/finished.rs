@@ -5,9 +5,13 @@ use std::collections::BTreeMap;
 
 use netblt_proto::content::{Kind, TransferDigest};
 
-use super::{DirectoryWriter, FILE_BYTES, Incoming};
-use crate::disk::left_out::MAX_NUMBERS;
+use super::file_table::{FILE_BYTES, FileTable};
+use super::incoming::Incoming;
+use super::left_out::LeftOut;
+use super::output_name::OutputName;
+use super::reports::Reports;
 use crate::disk::names::NameId;
+use crate::disk::store::Store;
 use crate::error::shown;
 
 /// Memory of a finished file.
@@ -17,7 +21,7 @@ const OVER_BYTES: u64 = 8;
 #[derive(Debug, Default)]
 pub(super) struct Finished {
     /// How many files, from the first on, are in the digest.
-    pub(super) hashed: u64,
+    hashed: u64,
     transfer: TransferDigest,
     /// The first of them that differs from the sender's, and how.
     broken: Option<String>,
@@ -25,12 +29,27 @@ pub(super) struct Finished {
     /// back, and the root's of others.
     names: Vec<NameId>,
     /// Files that are in their place.
-    pub(super) stored: u64,
+    stored: u64,
     /// Their entries in the manifest, if there is one.
     listed: BTreeMap<u64, (NameId, [u8; 32])>,
 }
 
 impl Finished {
+    /// How many files, from the first on, are in the digest.
+    pub(super) fn hashed(&self) -> u64 {
+        self.hashed
+    }
+
+    /// How many files are in their place.
+    pub(super) fn stored(&self) -> u64 {
+        self.stored
+    }
+
+    /// One more file is in its place.
+    pub(super) fn add_stored(&mut self) {
+        self.stored += 1;
+    }
+
     /// The name under which a file of this number is here.
     pub(super) fn name(&self, number: u64) -> Option<NameId> {
         let name = usize::try_from(number).ok().and_then(|at| self.names.get(at).copied());
@@ -66,87 +85,89 @@ impl Finished {
         self.listed.insert(number, (name, digest));
     }
 
-    /// The stored files, in the order in which they were sent.
-    pub(super) fn listed(&self) -> impl Iterator<Item = (NameId, &[u8; 32])> {
-        self.listed.values().map(|(name, digest)| (*name, digest))
-    }
-}
-
-impl DirectoryWriter {
     /// Adds complete files to the digest, in order.
-    pub(super) fn advance(&mut self) {
-        while self.hash_next() {}
+    pub(super) fn advance(
+        &mut self,
+        table: &mut FileTable,
+        output_name: &OutputName,
+        left_out: &mut LeftOut,
+        reports: &Reports,
+        store: &Store,
+        atomic: bool,
+    ) {
+        while let Some(number) = self.hash_next(table, output_name, left_out) {
+            self.close_if_over(number, table, left_out, reports, store, atomic);
+        }
     }
 
-    fn hash_next(&mut self) -> bool {
-        let number = self.over.hashed;
-        let known = self.files.get(&number).and_then(|file| file.attributes);
-        if let Some(named) = self.withdrawn.get(&number) {
-            let known = known.map(|(id, _)| self.names.path(id));
+    /// Adds the next file to the digest. Returns its number, if it is complete.
+    fn hash_next(
+        &mut self,
+        table: &mut FileTable,
+        output_name: &OutputName,
+        left_out: &mut LeftOut,
+    ) -> Option<u64> {
+        let number = self.hashed;
+        let known = table.files.get(&number).and_then(|file| file.attributes);
+        if let Some(named) = table.withdrawn.get(&number) {
+            let known = known.map(|(id, _)| table.names.path(id));
             let name = known.unwrap_or_else(|| named.clone());
-            let theirs = self.their_name(&name).to_vec();
+            let theirs = output_name.theirs(&name);
             if theirs.is_empty() {
-                return false;
+                return None;
             }
-            self.over.transfer.add(number, Kind::Withdrawn, 0, &[0; 32], &theirs);
-            self.left_out.add(format!("{}: the sender cannot send it", shown(&name)), false);
-            self.files.remove(&number);
-            self.over.names.push(NameId::NONE);
-            self.over.hashed += 1;
-            return true;
+            self.transfer.add(number, Kind::Withdrawn, 0, &[0; 32], theirs);
+            left_out.add(format!("{}: the sender cannot send it", shown(&name)), false);
+            table.files.remove(&number);
+            self.names.push(NameId::NONE);
+            self.hashed += 1;
+            return Some(number);
         }
-        let Some(file) = self.files.get(&number) else { return false };
-        let (Some((id, _)), Some(claimed), Some((length, digest))) =
-            (known, file.claimed, file.complete)
-        else {
-            return false;
-        };
-        let name = self.names.path(id);
+        let file = table.files.get(&number)?;
+        let ((id, _), claimed, (length, digest)) = (known?, file.claimed?, file.complete?);
+        let name = table.names.path(id);
         if claimed != digest {
             let why = format!("\"{}\" is not what the sender read", shown(&name));
-            self.over.broken.get_or_insert(why);
+            self.broken.get_or_insert(why);
         }
-        let theirs = self.their_name(&name).to_vec();
-        self.over.transfer.add(number, file.kind, length, &digest, &theirs);
-        self.over.names.push(if file.kind == Kind::File { id } else { NameId::ROOT });
-        self.over.hashed += 1;
-        self.close_if_over(number);
-        true
+        self.transfer.add(number, file.kind, length, &digest, output_name.theirs(&name));
+        self.names.push(if file.kind == Kind::File { id } else { NameId::ROOT });
+        self.hashed += 1;
+        Some(number)
     }
 
     /// Why not everything is in the digest, if there is more than that.
-    pub(super) fn missing(&self) -> Option<String> {
-        let number = self.over.hashed;
-        let beyond = self.files.range(number..).next().is_some();
-        if !beyond && self.withdrawn.range(number..).next().is_none() {
+    pub(super) fn missing(&self, table: &FileTable) -> Option<String> {
+        let number = self.hashed;
+        let beyond = table.files.range(number..).next().is_some();
+        if !beyond && table.withdrawn.range(number..).next().is_none() {
             return None;
         }
-        if self.withdrawn.contains_key(&number) {
+        if table.withdrawn.contains_key(&number) {
             return Some(format!("file {number} was withdrawn without a name"));
         }
-        Some(match self.files.get(&number).map(|file| file.attributes) {
+        Some(match table.files.get(&number).map(|file| file.attributes) {
             None => format!("file {number} did not come"),
             Some(None) => format!("file {number} came without a name"),
-            Some(Some((id, _))) => format!("\"{}\" is incomplete", shown(&self.names.path(id))),
+            Some(Some((id, _))) => format!("\"{}\" is incomplete", shown(&table.names.path(id))),
         })
-    }
-
-    /// A file is in its place.
-    pub(super) fn placed(&mut self, number: u64) {
-        if let Some(file) = self.files.get_mut(&number) {
-            file.placed = true;
-            self.over.stored += 1;
-        }
-        self.close_if_over(number);
     }
 
     /// Forgets a file that is in the digest, and in its place or left out for good. With all or
     /// nothing no file is before all are.
-    pub(super) fn close_if_over(&mut self, number: u64) {
-        if self.atomic || number >= self.over.hashed {
+    pub(super) fn close_if_over(
+        &mut self,
+        number: u64,
+        table: &mut FileTable,
+        left_out: &mut LeftOut,
+        reports: &Reports,
+        store: &Store,
+        atomic: bool,
+    ) {
+        if atomic || number >= self.hashed {
             return;
         }
-        let Some(file) = self.files.get(&number) else { return };
+        let Some(file) = table.files.get(&number) else { return };
         let (Some((id, _)), Some(content)) = (file.attributes, file.complete) else { return };
         let (kind, refused) = (file.kind, file.refused.is_some());
         // Whether a hard link can be is known when all else is in its place.
@@ -154,62 +175,57 @@ impl DirectoryWriter {
             return;
         }
         if refused {
-            self.close_refused(number, kind, id, content);
+            self.close_refused(number, table, left_out, store);
         } else if kind.has_content() {
-            self.notify(id, content);
-            if self.manifest.is_some() {
-                self.over.listed.insert(number, (id, content.1));
+            reports.stored(&table.names.path(id), content);
+            if reports.lists() {
+                self.listed.insert(number, (id, content.1));
             }
         }
-        self.files.remove(&number);
-        self.budget.give_back(FILE_BYTES - OVER_BYTES);
+        table.files.remove(&number);
+        table.budget.give_back(FILE_BYTES - OVER_BYTES);
     }
 
     /// Leaves out a file that cannot have its name, unless it is there already.
-    fn close_refused(&mut self, number: u64, kind: Kind, id: NameId, content: (u64, [u8; 32])) {
-        let name = self.names.path(id);
-        let there = match kind {
+    fn close_refused(
+        &mut self,
+        number: u64,
+        table: &mut FileTable,
+        left_out: &mut LeftOut,
+        store: &Store,
+    ) {
+        let Some(file) = table.files.get_mut(&number) else { return };
+        let (Some((id, _)), Some(content)) = (file.attributes, file.complete) else { return };
+        let name = table.names.path(id);
+        let there = match file.kind {
             Kind::Directory | Kind::HardLink => false,
-            Kind::SymbolicLink => self.store.holds_link(&name, content.1),
-            _ => self.store.holds(&name, content),
+            Kind::SymbolicLink => store.holds_link(&name, content.1),
+            _ => store.holds(&name, content),
         };
         if there {
-            self.left_out.there += 1;
+            left_out.add_there();
             return;
         }
-        self.over.forget_name(number);
-        if kind.has_content() && self.left_out.numbers.len() <= MAX_NUMBERS {
-            self.left_out.numbers.push(number);
+        self.forget_name(number);
+        if file.kind.has_content() {
+            left_out.add_number(number);
         }
-        let why = self.files.get_mut(&number).and_then(|file| file.refused.take());
-        self.left_out.add(format!("{}: {}", shown(&name), why.unwrap_or_default()), true);
+        let why = file.refused.take();
+        left_out.add(format!("{}: {}", shown(&name), why.unwrap_or_default()), true);
     }
 
-    /// Reports that a file is finished.
-    fn notify(&self, name: NameId, (bytes, digest): (u64, [u8; 32])) {
-        self.on_file
-            .iter()
-            .for_each(|on_file| on_file.notify(&self.names.path(name), bytes, digest));
-    }
-
-    /// Writes the stored files to the manifest.
-    pub(super) fn list_all(&mut self) {
-        self.files
-            .values()
-            .filter_map(listed)
-            .for_each(|(name, content)| self.notify(name, content));
-        let Some(manifest) = &mut self.manifest else { return };
-        for (name, digest) in self.over.listed() {
-            manifest.add(&self.names.path(name), digest);
+    /// Reports the files that were stored at once, and writes all stored files to the manifest, in
+    /// the order in which they were sent.
+    pub(super) fn list_all(&self, table: &FileTable, reports: &mut Reports) {
+        let FileTable { names, files, .. } = table;
+        let last = || files.values().filter_map(Incoming::listed);
+        last().for_each(|(name, content)| reports.stored(&names.path(name), content));
+        if !reports.lists() {
+            return;
         }
-        for (name, (_, digest)) in self.files.values().filter_map(listed) {
-            manifest.add(&self.names.path(name), &digest);
+        let before = self.listed.values().map(|(name, digest)| (*name, *digest));
+        for (name, digest) in before.chain(last().map(|(name, (_, digest))| (name, digest))) {
+            reports.list(&names.path(name), &digest);
         }
     }
-}
-
-/// The name of a file, if it is of a kind that a manifest lists.
-fn listed(file: &Incoming) -> Option<(NameId, (u64, [u8; 32]))> {
-    let (id, _) = file.attributes.filter(|_| file.kind.has_content())?;
-    Some((id, file.complete?))
 }

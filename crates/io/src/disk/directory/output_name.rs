@@ -5,27 +5,29 @@ use std::os::unix::ffi::OsStrExt;
 
 use netblt_proto::content::{Extent, Kind};
 
-use super::DirectoryWriter;
 use crate::error::Error;
 
-/// A name that was asked for, and the sender's.
+/// The name that was asked for, if one was.
+#[derive(Debug, Default)]
+pub(super) struct OutputName(Option<Renamed>);
+
+/// A name that was asked for, and the sender's, once it has come.
 #[derive(Debug)]
-pub(super) struct OutputName {
+struct Renamed {
     to: Vec<u8>,
     theirs: Vec<u8>,
 }
 
-impl DirectoryWriter {
-    /// Takes one file, under this name.
-    pub(crate) fn renaming(mut self, name: Option<&OsStr>) -> Self {
+impl OutputName {
+    /// Takes one file, under this name; without a name any files, under their own.
+    pub(super) fn new(name: Option<&OsStr>) -> Self {
         let to = name.map(|name| name.as_bytes().to_vec());
-        self.renamed = to.map(|to| OutputName { to, theirs: Vec::new() });
-        self
+        Self(to.map(|to| Renamed { to, theirs: Vec::new() }))
     }
 
     /// The one file gets the name that was asked for.
     pub(super) fn rename(&mut self, extents: &mut [Extent]) -> Result<(), Error> {
-        let Some(renamed) = &mut self.renamed else { return Ok(()) };
+        let Some(renamed) = &mut self.0 else { return Ok(()) };
         for extent in extents {
             if extent.file != 0 || extent.kind == Kind::Directory {
                 return Err(Error::OneName);
@@ -37,21 +39,14 @@ impl DirectoryWriter {
         Ok(())
     }
 
-    /// The name by which the sender made the transfer's digest.
-    pub(super) fn their_name<'a>(&'a self, name: &'a [u8]) -> &'a [u8] {
-        theirs(self.renamed.as_ref(), name)
+    /// The sender's name of the file with this name here: the transfer's digest has it, and parts
+    /// are kept by it, so that a transfer resumes them whatever the file is to be called.
+    pub(super) fn theirs<'a>(&'a self, name: &'a [u8]) -> &'a [u8] {
+        self.0.as_ref().map_or(name, |renamed| &renamed.theirs)
     }
-}
 
-impl OutputName {
-    /// The sender's name, once it has come.
-    pub(super) fn theirs(&self) -> &[u8] {
-        &self.theirs
+    /// Whether this is the sender's name of a file that has another one here.
+    pub(super) fn is_theirs(&self, name: &[u8]) -> bool {
+        self.0.as_ref().is_some_and(|renamed| renamed.theirs == name)
     }
-}
-
-/// The sender's name of the file with this name here. Parts are kept by that name, so that a
-/// transfer resumes them whatever the file is to be called.
-pub(super) fn theirs<'a>(renamed: Option<&'a OutputName>, name: &'a [u8]) -> &'a [u8] {
-    renamed.map_or(name, |renamed| &renamed.theirs)
 }

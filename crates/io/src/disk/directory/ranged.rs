@@ -2,28 +2,18 @@
 
 use netblt_proto::content::{Extent, FileRange, Kind};
 
-use super::DirectoryWriter;
 use crate::error::Error;
 
-impl DirectoryWriter {
-    /// Sets the range of the file that lies in the destination.
-    pub(crate) fn of_range(mut self, range: Option<FileRange>) -> Self {
-        self.store.range = range;
-        self
+/// Refuses data outside of the range, where others have written.
+pub(super) fn check_range(range: Option<FileRange>, extent: &Extent) -> Result<(), Error> {
+    let Some(range) = range else { return Ok(()) };
+    let end = extent.offset.checked_add(extent.length.into());
+    let ends = extent.digest.is_some() && extent.kind == Kind::File;
+    let fits = end.is_some_and(|end| if ends { end == range.length } else { end <= range.length });
+    if !matches!(extent.kind, Kind::File | Kind::Kept) || extent.file > 0 || !fits {
+        return Err(Error::Content("it is not the range that was announced"));
     }
-
-    /// Refuses data outside of the range, where others have written.
-    pub(super) fn check_range(&self, extent: &Extent) -> Result<(), Error> {
-        let Some(range) = self.store.range else { return Ok(()) };
-        let end = extent.offset.checked_add(extent.length.into());
-        let ends = extent.digest.is_some() && extent.kind == Kind::File;
-        let fits =
-            end.is_some_and(|end| if ends { end == range.length } else { end <= range.length });
-        if !matches!(extent.kind, Kind::File | Kind::Kept) || extent.file > 0 || !fits {
-            return Err(Error::Content("it is not the range that was announced"));
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 #[cfg(test)]

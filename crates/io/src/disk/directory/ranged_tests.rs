@@ -13,7 +13,7 @@ use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 use tempfile::TempDir;
 
-use super::*;
+use super::super::*;
 use crate::cancel::Cancel;
 use crate::disk::commit_latch::CommitLatch;
 use crate::disk::file_list::FileList;

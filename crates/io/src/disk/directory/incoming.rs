@@ -1,0 +1,55 @@
+//! One file that comes, whichever of its extents are here.
+
+use netblt_proto::content::{ExtraAttributes, Kind};
+
+use crate::disk::attributes::FileTimes;
+use crate::disk::digest::Subtrees;
+use crate::disk::names::NameId;
+use crate::disk::sites::{TOP, none_in};
+
+/// The state of one file, whichever of its extents have come.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) kind: Kind,
+    /// Parts of it were here, and are not sent again.
+    pub(super) kept: bool,
+    /// With its first extent: its name, and its other attributes.
+    pub(super) attributes: Option<(NameId, FileTimes)>,
+    /// Why it cannot have its name here, if it cannot.
+    pub(super) refused: Option<Box<str>>,
+    /// The requested extra attributes, until they are set.
+    pub(super) more: Option<Box<ExtraAttributes>>,
+    /// The sender's digest, with its last extent.
+    pub(super) claimed: Option<[u8; 32]>,
+    /// Its length and digest, once it is complete.
+    pub(super) complete: Option<(u64, [u8; 32])>,
+    /// It has its name.
+    pub(super) placed: bool,
+    /// For a file in several extents, until it is complete.
+    pub(super) subtrees: Option<Box<Subtrees>>,
+    /// The file of this number among the temporaries.
+    pub(super) slot: u64,
+}
+
+impl Incoming {
+    pub(super) fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            kept: false,
+            attributes: None,
+            more: None,
+            refused: None,
+            claimed: None,
+            complete: None,
+            placed: false,
+            subtrees: None,
+            slot: none_in(TOP),
+        }
+    }
+
+    /// The name, length and digest of a file of a kind that a manifest lists.
+    pub(super) fn listed(&self) -> Option<(NameId, (u64, [u8; 32]))> {
+        let (id, _) = self.attributes.filter(|_| self.kind.has_content())?;
+        Some((id, self.complete?))
+    }
+}
