@@ -341,7 +341,7 @@ impl Remote {
         act: impl FnOnce(&Client<'_>, &mut Warnings) -> Result<Answer, Error> + Send + 'static,
     ) -> PyResult<Call> {
         let mut options = self.0.options.clone();
-        options.overwrite =
+        options.settings.overwrite =
             if replace { netblt::Overwrite::Always } else { netblt::Overwrite::Never };
         Call::begin(Arc::clone(&self.0), options, Box::new(act))
     }

@@ -70,33 +70,35 @@ impl Options {
     pub(crate) fn into_library(self, control: Option<&Control>) -> PyResult<netblt::Options> {
         let mut options = netblt::Options::default();
         options.control = control.map(|control| control.0.clone());
-        options.policy = policy(&self.policy, self.rate)?;
-        options.repair = fec(&self.fec)?;
-        options.streams = streams(&self.streams)?;
-        options.resume = resume(&self.resume)?;
-        options.family = family(self.ip_version)?;
-        options.death_timer = seconds("death_timer", self.death_timer)?;
-        options.wait = self.wait.map(|wait| seconds("wait", wait)).transpose()?;
-        options.bind = self.bind.map(address).transpose()?;
-        options.port = self.port;
-        options.advertise = self.advertise;
-        options.mtu = self.mtu;
-        options.path_cache = self.path_cache;
-        options.overwrite = if self.overwrite { Overwrite::Always } else { Overwrite::Never };
-        options.atomic = self.atomic;
-        options.verify = self.verify;
-        options.preserve = self.preserve;
-        options.keep_times = self.keep_times;
-        options.extras = Extras { owner: self.owner, xattrs: self.xattrs, acls: self.acls };
+        options.settings.policy = policy(&self.policy, self.rate)?;
+        options.settings.fec = fec(&self.fec)?;
+        options.settings.streams = streams(&self.streams)?;
+        options.settings.resume = resume(&self.resume)?;
+        options.settings.family = family(self.ip_version)?;
+        options.settings.death_timer = seconds("death_timer", self.death_timer)?;
+        options.network.wait = self.wait.map(|wait| seconds("wait", wait)).transpose()?;
+        options.network.bind = self.bind.map(address).transpose()?;
+        options.network.port = self.port;
+        options.network.advertise = self.advertise;
+        options.network.mtu = self.mtu;
+        options.settings.path_cache = self.path_cache;
+        options.settings.overwrite =
+            if self.overwrite { Overwrite::Always } else { Overwrite::Never };
+        options.settings.atomic = self.atomic;
+        options.settings.verify = self.verify;
+        options.settings.preserve = self.preserve;
+        options.settings.keep_times = self.keep_times;
+        options.settings.extras =
+            Extras { owner: self.owner, xattrs: self.xattrs, acls: self.acls };
         options.rename = self.rename;
-        options.max_files = self.max_files.unwrap_or(options.max_files);
-        options.max_bytes = self.max_bytes;
+        options.settings.max_files = self.max_files.unwrap_or(options.settings.max_files);
+        options.settings.max_bytes = self.max_bytes;
         options.manifest = self.manifest;
         options.trace = self.trace;
-        options.buffer_bytes = self.buffer_bytes.unwrap_or(options.buffer_bytes);
-        options.buffers = self.buffers.unwrap_or(options.buffers);
-        let unsaid = if self.buffers.is_some() { 0 } else { options.buffer_memory };
-        options.buffer_memory = self.buffer_memory.unwrap_or(unsaid);
+        options.buffers.bytes = self.buffer_bytes.unwrap_or(options.buffers.bytes);
+        options.buffers.count = self.buffers.unwrap_or(options.buffers.count);
+        let unsaid = if self.buffers.is_some() { 0 } else { options.buffers.memory };
+        options.buffers.memory = self.buffer_memory.unwrap_or(unsaid);
         Ok(options)
     }
 }

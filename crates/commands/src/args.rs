@@ -11,8 +11,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use netblt::ticket::{self, Ticket};
 use netblt::{
-    Extras, Family, FecPercent, FecPolicy, Options, ParallelStreams, Policy, Rate, Rendezvous,
-    Resume,
+    BufferOptions, Extras, Family, FecPercent, FecPolicy, Options, ParallelStreams, Policy, Rate,
+    Rendezvous, Resume,
 };
 use netblt_proto::config::Wire;
 use netblt_proto::limits::{DEFAULT_TABLE_BYTES, MAX_CLIENT, MAX_OUTSTANDING, MAX_SUBFLOWS};
@@ -221,9 +221,10 @@ impl WireName {
         memory: Option<u64>,
     ) -> Result<Options, Failure> {
         let mut options = Options::new(self.wire());
-        options.buffer_bytes = bytes.unwrap_or(options.buffer_bytes);
-        let bytes = options.buffer_bytes;
-        options.buffers = count.unwrap_or_else(|| Options::default_buffers(self.wire(), bytes));
+        options.buffers.bytes = bytes.unwrap_or(options.buffers.bytes);
+        let bytes = options.buffers.bytes;
+        options.buffers.count =
+            count.unwrap_or_else(|| BufferOptions::default_count(self.wire(), bytes));
         match self {
             Self::Sealed => units::sealed_buffer_bytes(bytes)?,
             Self::Rfc998 if memory.is_some() => {
@@ -232,7 +233,7 @@ impl WireName {
             Self::Rfc998 => {}
         }
         if count.is_some() {
-            options.buffer_memory = 0;
+            options.buffers.memory = 0;
         }
         if let Some(memory) = memory {
             let held = memory / (u64::from(bytes) + u64::from(DEFAULT_TABLE_BYTES));
@@ -245,7 +246,8 @@ impl WireName {
                     units::size_option(bytes)
                 )));
             }
-            (options.buffers, options.buffer_memory) = (options.buffers.min(held), memory);
+            (options.buffers.count, options.buffers.memory) =
+                (options.buffers.count.min(held), memory);
         }
         Ok(options)
     }
@@ -274,18 +276,18 @@ impl NetworkArgs {
             WireName::Rfc998 => self.check_rfc998()?,
         }
         let mut options = self.wire.stock(self.buffer_size, self.buffers, self.memory)?;
-        options.port = self.port;
-        options.bind = self.bind;
-        options.advertise.clone_from(&self.advertise);
-        options.family = family(self.ipv4, self.ipv6);
-        options.mtu = self.mtu;
-        options.packet_bytes = self.plain.packet_bytes();
-        options.death_timer = self.death_timer;
-        options.wait = self.wait.unwrap_or_default().0;
+        options.network.port = self.port;
+        options.network.bind = self.bind;
+        options.network.advertise.clone_from(&self.advertise);
+        options.settings.family = family(self.ipv4, self.ipv6);
+        options.network.mtu = self.mtu;
+        options.network.packet_bytes = self.plain.packet_bytes();
+        options.settings.death_timer = self.death_timer;
+        options.network.wait = self.wait.unwrap_or_default().0;
         options.trace.clone_from(&self.trace);
-        options.burst = self.burst();
-        options.streams = self.streams.unwrap_or_default();
-        options.client.clone_from(&self.client);
+        options.network.burst = self.burst();
+        options.settings.streams = self.streams.unwrap_or_default();
+        options.network.client.clone_from(&self.client);
         options.rfc998 = self.plain.options();
         Ok(options)
     }

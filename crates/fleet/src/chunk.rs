@@ -289,10 +289,10 @@ impl Task<'_> {
     fn options(&self) -> Result<Options, Error> {
         let ceiling = Ceiling::read(self.run)?.and_then(|ceiling| ceiling.share());
         let mut options = Options::default();
-        options.policy = Policy::Fair { ceiling };
+        options.settings.policy = Policy::Fair { ceiling };
         options.control = Some(self.control.clone());
-        options.overwrite = Overwrite::Always;
-        (options.preserve, options.keep_times) = (true, true);
+        options.settings.overwrite = Overwrite::Always;
+        (options.settings.preserve, options.settings.keep_times) = (true, true);
         options.label = Some(self.run.label(&self.chunk));
         options.manifest = Some(run::run_watched(&self.run.sums(self.chunk.number))?);
         Ok(options)

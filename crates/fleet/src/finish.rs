@@ -259,8 +259,8 @@ pub fn directories(
         return Ok(0);
     }
     let mut options = Options::default();
-    options.overwrite = Overwrite::Always;
-    (options.preserve, options.keep_times) = (true, true);
+    options.settings.overwrite = Overwrite::Always;
+    (options.settings.preserve, options.settings.keep_times) = (true, true);
     options.label = Some(run.last_label());
     ask(run, connect, cancel, &options, |server| {
         put_directories(server, run, names.clone(), &mut WarningObserver(log))

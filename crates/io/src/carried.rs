@@ -11,7 +11,7 @@ use std::sync::Arc;
 const OWN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 2);
 
-/// One end of a pair of sockets, in the place of a UDP socket ([`crate::Options::carried`]).
+/// One end of a pair of sockets, in the place of a UDP socket ([`crate::NetworkOptions::carried`]).
 #[derive(Clone, Debug)]
 pub struct Carried(Arc<UnixDatagram>);
 

@@ -22,16 +22,16 @@ const MAX_MORE_BYTES: u32 = 1 << 16;
 /// The configuration for any peer. [`for_peer`] adds what depends on the peer.
 pub(crate) fn config(options: &Options, role: Role, transfer_bytes: Option<u64>) -> Config {
     let mut config = Config::new(options.wire, role);
-    config.buffer_bytes = options.buffer_bytes;
-    config.death_timer = options.death_timer;
-    config.policy = options.policy;
-    config.repair = options.repair;
+    config.buffer_bytes = options.buffers.bytes;
+    config.death_timer = options.settings.death_timer;
+    config.policy = options.settings.policy;
+    config.repair = options.settings.fec;
     let own_name = concat!("netblt ", env!("CARGO_PKG_VERSION"));
-    config.client = options.client.clone().unwrap_or_else(|| own_name.to_owned());
+    config.client = options.network.client.clone().unwrap_or_else(|| own_name.to_owned());
     config.transfer_bytes = transfer_bytes;
     config.trace = options.trace.is_some();
     config.checksum = !options.rfc998.no_checksum;
-    if options.extras.xattrs || options.extras.acls {
+    if options.settings.extras.xattrs || options.settings.extras.acls {
         config.table_bytes += MAX_MORE_BYTES;
     }
     config.max_outstanding = most_buffers(options, capacity(&config));
@@ -45,10 +45,10 @@ pub(crate) fn config(options: &Options, role: Role, transfer_bytes: Option<u64>)
 
 /// The largest datagrams, if they were set or the path is probed.
 fn datagram_bytes(options: &Options, v6: bool) -> Option<u32> {
-    let packet = options.packet_bytes;
+    let packet = options.network.packet_bytes;
     let packet = packet.map(|bytes| u32::from(bytes) + data_overhead(options.wire));
     let unasked = (options.wire == Wire::Sealed).then_some(CEILING);
-    let mtu = options.mtu.or(unasked);
+    let mtu = options.network.mtu.or(unasked);
     let mtu = mtu.map(|mtu| u32::from(mtu).saturating_sub(overhead_bytes(options, v6)));
     packet.or(mtu)
 }
@@ -57,10 +57,10 @@ fn datagram_bytes(options: &Options, v6: bool) -> Option<u32> {
 fn burst(options: &Options, role: Role, datagram_bytes: u32) -> Option<Burst> {
     let datagram_bytes = counted_bytes(options.wire, datagram_bytes);
     let packet_bytes = datagram_bytes + overhead_bytes(options, false);
-    let rate = match (role, options.wire, options.policy) {
+    let rate = match (role, options.wire, options.settings.policy) {
         // A ceiling belongs to the sender, which need not announce its own. On `rfc998` it does:
         // receivers compute their data timers from it.
-        (Role::Receiver, ..) | (Role::Sender, Wire::Rfc998, _) => options.policy.ceiling(),
+        (Role::Receiver, ..) | (Role::Sender, Wire::Rfc998, _) => options.settings.policy.ceiling(),
         _ => None,
     };
     let made = rate.map(|rate| match options.wire {
@@ -70,7 +70,7 @@ fn burst(options: &Options, role: Role, datagram_bytes: u32) -> Option<Burst> {
     // The least that this wire can say: to some an interval of nothing makes no sense.
     let no_limit = Burst { interval: Duration::from_millis(1), ..UNLIMITED_BURST };
     let no_limit = (options.wire == Wire::Rfc998 && role == Role::Receiver).then_some(no_limit);
-    options.burst.or(made).or(no_limit)
+    options.network.burst.or(made).or(no_limit)
 }
 
 /// Bytes of IP and UDP header on each datagram.
@@ -93,9 +93,9 @@ pub(crate) fn for_peer(
 
 /// The bound for buffers of so many bytes.
 fn most_buffers(options: &Options, bytes: usize) -> u32 {
-    let most = options.buffer_memory / bytes.max(1) as u64;
+    let most = options.buffers.memory / bytes.max(1) as u64;
     let most = u32::try_from(most).unwrap_or(u32::MAX).min(MAX_OUTSTANDING);
-    most.max(options.buffers)
+    most.max(options.buffers.count)
 }
 
 /// The capacity of a buffer of this process: the most bytes that it would agree to.

@@ -31,7 +31,7 @@
 //! // Both ends in one process; any `Read` and `Write` will do.
 //! let (tickets, ticket) = channel();
 //! let mut options = Options::default();
-//! options.bind = Some([127, 0, 0, 1].into());
+//! options.network.bind = Some([127, 0, 0, 1].into());
 //! let sender = std::thread::spawn({
 //!     let (options, tickets) = (options.clone(), tickets.clone());
 //!     move || {
@@ -60,6 +60,7 @@ pub mod bench;
 mod cancel;
 mod carried;
 mod config;
+mod control;
 mod cpu_usage;
 mod destination;
 mod disk;
@@ -82,6 +83,7 @@ mod permissions;
 mod progress;
 mod request_error;
 pub mod serve;
+mod settings;
 #[cfg(test)]
 mod skipped;
 pub mod ticket;
@@ -101,6 +103,7 @@ pub use netblt_proto::wire::packet::Burst;
 
 pub use self::cancel::Cancel;
 pub use self::carried::Carried;
+pub use self::control::Control;
 pub use self::destination::Destination;
 pub use self::disk::leftovers::{Leftover, Leftovers};
 pub use self::disk::manifest::line as manifest_line;
@@ -109,11 +112,12 @@ pub use self::error_kind::ErrorKind;
 pub use self::net::raw_ip::PORT as RAW_IP_PORT;
 pub use self::observer::Observer;
 pub use self::options::{
-    Control, Expected, Extras, Family, FileDigest, Modes, NameFilter, OnFile, Options, Overwrite,
-    Resume, Rfc998, Selection, SkipFilter, Source,
+    BufferOptions, Expected, FileDigest, Modes, NameFilter, NetworkOptions, OnFile, Options,
+    Rfc998, Selection, SkipFilter, Source,
 };
 pub use self::parallel_streams::ParallelStreams;
 pub use self::pattern::Pattern;
 pub use self::progress::{LimitedBy, Progress, Summary};
+pub use self::settings::{Extras, Family, Overwrite, Resume, TransferSettings};
 pub use self::ticket::{Rendezvous, Ticket};
 pub use self::transfer::{Event, Offered, Preview, Transfer, list, preview, receive, send};

@@ -7,58 +7,19 @@ use std::io::{self, Read};
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use netblt_proto::config::{Ceiling, FecPolicy, Policy, RuntimeSettings, Wire, first_buffers};
+use netblt_proto::config::{Wire, first_buffers};
 use netblt_proto::content::FileRange;
-use netblt_proto::limits::{
-    DEFAULT_BUFFER_BYTES, DEFAULT_BUFFER_MEMORY, DEFAULT_DEATH_TIMER, DEFAULT_MAX_FILES,
-};
-use netblt_proto::units::Rate;
+use netblt_proto::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_BUFFER_MEMORY};
 use netblt_proto::wire::packet::Burst;
 
 use crate::carried::Carried;
+use crate::control::Control;
 use crate::memory_budget::MemoryShare;
 use crate::name_log::NameLog;
-use crate::parallel_streams::ParallelStreams;
-
-/// Which IP versions to use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Family {
-    /// Any.
-    #[default]
-    Any,
-    /// IPv4 only.
-    V4,
-    /// IPv6 only.
-    V6,
-}
-
-/// The rule for a file that exists.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Overwrite {
-    /// Leave it as it is; with [`Options::atomic`] refuse the transfer. A file with the same
-    /// content counts as received.
-    #[default]
-    Never,
-    /// Replace it, at the end and at once.
-    Always,
-}
-
-/// The rule for the parts of a broken transfer (`sealed`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Resume {
-    /// Resume from them.
-    #[default]
-    Auto,
-    /// Do not look at it, and leave nothing for the next one either.
-    Never,
-    /// Read them again, and resume from those that are right.
-    Verify,
-}
+use crate::settings::TransferSettings;
 
 /// The source of a transfer.
 #[derive(Debug)]
@@ -286,104 +247,38 @@ impl fmt::Debug for Input {
     }
 }
 
-/// Attributes beyond permission bits and modification time. Each is sent and set only if both ends
-/// have it on (`sealed`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Extras {
-    /// Owner and group, by their names where both systems know them. Those that this user may not
-    /// set bring a warning.
-    pub owner: bool,
-    /// Extended attributes of the namespace `user`.
-    pub xattrs: bool,
-    /// POSIX access lists. A receiver then keeps permissions as with `preserve`.
-    pub acls: bool,
-}
-
 /// Everything about a transfer but what moves, and where the other end is.
 ///
 /// ```
 /// use netblt::Options;
 ///
 /// let mut options = Options::default();
-/// options.buffers = 128;
+/// options.settings.verify = true;
+/// options.buffers.count = 128;
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
     /// Which wire.
     pub wire: Wire,
-    /// Local address to bind.
-    pub bind: Option<IpAddr>,
-    /// Local UDP port; 0 lets the system choose.
-    pub port: u16,
-    /// Addresses to put into the ticket instead of this machine's own.
-    pub advertise: Vec<String>,
-    /// Which IP versions to use.
-    pub family: Family,
-    /// Datagrams do not go over UDP but through this, to the program at its other end (`sealed`,
-    /// [`Rendezvous::Await`](crate::Rendezvous::Await) and, at [`Carried::peer`],
-    /// [`Rendezvous::Connect`](crate::Rendezvous::Connect)). It takes one connection, not several
-    /// [`Options::streams`].
-    pub carried: Option<Carried>,
-    /// Size of the IP packets to send, in bytes. On `sealed` the most that may be where the path
-    /// takes more; `None` for 16 KiB. On `rfc998` the size; `None` for 1,260.
-    pub mtu: Option<u16>,
-    /// Data bytes in a DATA packet; `None`: what [`Options::mtu`] leaves room for.
-    pub packet_bytes: Option<u16>,
-    /// How long to wait for a silent peer.
-    pub death_timer: Duration,
-    /// While listening: how long to wait for a peer. `None`: until cancelled.
-    pub wait: Option<Duration>,
-    /// How to choose the rate. A receiver's ceiling is proposed as burst values.
-    pub policy: Policy,
+    /// How data and files are transferred.
+    pub settings: TransferSettings,
+    /// This end's addresses and packets.
+    pub network: NetworkOptions,
+    /// The buffers in memory.
+    pub buffers: BufferOptions,
     /// Changes and pauses the transfer while it runs.
     pub control: Option<Control>,
-    /// A sender that chooses its own rate remembers the path for a day, in
-    /// `$XDG_CACHE_HOME/netblt/paths` or `~/.cache/netblt/paths`, and begins the next transfer to
-    /// the same peer with half of its rate (`sealed`). Only addresses, rates and times are kept.
-    pub path_cache: bool,
-    /// The share of repair packets that a sender adds (`docs/protocol §6.10`), by default
-    /// [`FecPolicy::Auto`]. Only `sealed` has them; a share on `rfc998` is an error.
-    pub repair: FecPolicy,
-    /// Burst values to propose where the policy is not [`Policy::Fixed`]: a receiver's are the most
-    /// that it lets the sender send, whatever that one's policy.
-    pub burst: Option<Burst>,
-    /// The most connections of a transfer, each with a socket and a thread of its own. The smaller
-    /// value of both ends counts (`sealed`, [`crate::send`] and [`crate::receive`]).
-    pub streams: ParallelStreams,
-    /// The text for the other end's client; `None` for the name of this program.
-    pub client: Option<String>,
     /// The options of the `rfc998` wire.
     pub rfc998: Rfc998,
-    /// The rule for files that exist.
-    pub overwrite: Overwrite,
-    /// All or nothing: an unreadable file, one that changes while it is read, or one that cannot be
-    /// stored at the receiver ends the transfer. Otherwise such a file is left out, with a warning,
-    /// and counted in [`Summary::skipped`](crate::Summary::skipped) (`sealed`).
-    pub atomic: bool,
-    /// The rule for the parts of a broken transfer. A sender with [`Resume::Never`] sends
-    /// everything.
-    pub resume: Resume,
-    /// Read every file back from the disk before it gets its name, and leave out files that differ
-    /// from those received. Parts of a broken transfer are read again, too
-    /// ([`crate::Destination::Directory`]).
-    pub verify: bool,
-    /// How long the parts of a broken transfer are kept.
-    pub partial_expiry: Duration,
     /// The label separates the parts of a broken transfer from those of others into the same
     /// directory. Each of several transfers at once can be resumed by one with the same label.
     /// Without labels only the first can. Transfers with labels make one tree together, so each
     /// sets the attributes of the directories that it sends, also where they exist. The label goes
-    /// to a server that receives files. It is ignored with [`Options::atomic`].
+    /// to a server that receives files. It is ignored with [`TransferSettings::atomic`].
     pub label: Option<[u8; 32]>,
     /// A range of a file is received, into a file that others fill, too.
     pub(crate) range: Option<FileRange>,
-    /// Keep the sender's permission bits whatever this user's mask (umask).
-    pub preserve: bool,
-    /// Give files and directories the sender's times of modification, and not those of arrival.
-    pub keep_times: bool,
-    /// The extra attributes of files.
-    pub extras: Extras,
     /// The files that a sender may send, if not all ([`crate::Destination::Directory`]).
     pub expected: Option<Expected>,
     /// The first parts of the names that come, if they are known: existing files beneath them may
@@ -392,10 +287,6 @@ pub struct Options {
     /// The name of the single file that may then be received ([`crate::Destination::Directory`]). A
     /// broken transfer is resumed whatever name it had then.
     pub rename: Option<OsString>,
-    /// Most files and directories to receive, those that names imply among them.
-    pub max_files: u64,
-    /// Most file bytes to receive.
-    pub max_bytes: Option<u64>,
     /// Write the names and BLAKE3 digests of the transferred files here, as `b3sum` does
     /// (`sealed`).
     pub manifest: Option<PathBuf>,
@@ -403,19 +294,54 @@ pub struct Options {
     pub on_file: Option<OnFile>,
     /// Write trace events (JSON lines) here.
     pub trace: Option<PathBuf>,
-    /// Bytes in a buffer, a power of two.
-    pub buffer_bytes: u32,
-    /// How many buffers exist in this process at first.
-    pub buffers: u32,
-    /// The most bytes of buffers, where the path can use more than there are at first (`sealed`);
-    /// 0: no more than those.
-    pub buffer_memory: u64,
     /// The request to a server.
     pub(crate) server_request: ServerRequest,
     /// A server's memory for names.
     pub(crate) memory_share: MemoryShare,
     /// Gets the names of the files that are sent or received.
     pub(crate) name_log: Option<NameLog>,
+}
+
+/// This end's addresses and packets.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct NetworkOptions {
+    /// Local address to bind.
+    pub bind: Option<IpAddr>,
+    /// Local UDP port; 0 lets the system choose.
+    pub port: u16,
+    /// Addresses to put into the ticket instead of this machine's own.
+    pub advertise: Vec<String>,
+    /// Datagrams do not go over UDP but through this, to the program at its other end (`sealed`,
+    /// [`Rendezvous::Await`](crate::Rendezvous::Await) and, at [`Carried::peer`],
+    /// [`Rendezvous::Connect`](crate::Rendezvous::Connect)). It takes one connection, not several
+    /// [`TransferSettings::streams`].
+    pub carried: Option<Carried>,
+    /// Size of the IP packets to send, in bytes. On `sealed` the most that may be where the path
+    /// takes more; `None` for 16 KiB. On `rfc998` the size; `None` for 1,260.
+    pub mtu: Option<u16>,
+    /// Data bytes in a DATA packet; `None`: what [`NetworkOptions::mtu`] leaves room for.
+    pub packet_bytes: Option<u16>,
+    /// While listening: how long to wait for a peer. `None`: until cancelled.
+    pub wait: Option<Duration>,
+    /// Burst values to propose where the policy is not [`Policy::Fixed`]: a receiver's are the most
+    /// that it lets the sender send, whatever that one's policy.
+    pub burst: Option<Burst>,
+    /// The text for the other end's client; `None` for the name of this program.
+    pub client: Option<String>,
+}
+
+/// The buffers of a transfer in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BufferOptions {
+    /// Bytes in a buffer, a power of two.
+    pub bytes: u32,
+    /// How many buffers exist in this process at first.
+    pub count: u32,
+    /// The most bytes of buffers, where the path can use more than there are at first (`sealed`);
+    /// 0: no more than those.
+    pub memory: u64,
 }
 
 /// A request to a server (`docs/protocol §8.8`).
@@ -429,8 +355,6 @@ pub(crate) struct ServerRequest {
     pub(crate) put: Option<u64>,
 }
 
-/// How long parts of files are kept.
-const PARTIAL_EXPIRY: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Bytes in a buffer of `rfc998`: 50 Mbit/s, 40 ms and 1 % of loss carried 17 Mbit/s in buffers of
 /// 1 MiB and 45 in these.
 const RFC998_BUFFER_BYTES: u32 = 1 << 16;
@@ -445,62 +369,41 @@ impl Default for Options {
 impl Options {
     /// The defaults of a wire.
     pub fn new(wire: Wire) -> Self {
-        let buffer_bytes = match wire {
-            Wire::Sealed => DEFAULT_BUFFER_BYTES,
-            Wire::Rfc998 => RFC998_BUFFER_BYTES,
-        };
         Self {
             wire,
-            bind: None,
-            port: 0,
-            advertise: Vec::new(),
-            carried: None,
-            family: Family::Any,
-            mtu: None,
-            packet_bytes: None,
-            death_timer: DEFAULT_DEATH_TIMER,
-            wait: None,
-            policy: Policy::Fair { ceiling: None },
+            settings: TransferSettings::default(),
+            network: NetworkOptions::default(),
+            buffers: BufferOptions::of(wire),
             control: None,
-            path_cache: false,
-            repair: FecPolicy::Auto,
-            burst: None,
-            streams: ParallelStreams::default(),
-            client: None,
             rfc998: Rfc998::default(),
-            overwrite: Overwrite::Never,
-            atomic: false,
-            resume: Resume::Auto,
-            verify: false,
-            partial_expiry: PARTIAL_EXPIRY,
             label: None,
             range: None,
-            preserve: false,
-            keep_times: true,
-            extras: Extras::default(),
             expected: None,
             incoming_names: None,
             rename: None,
-            max_files: DEFAULT_MAX_FILES,
-            max_bytes: None,
             manifest: None,
             on_file: None,
             trace: None,
-            buffer_bytes,
-            buffers: Self::default_buffers(wire, buffer_bytes),
-            buffer_memory: match wire {
-                Wire::Sealed => DEFAULT_BUFFER_MEMORY,
-                Wire::Rfc998 => 0,
-            },
             server_request: ServerRequest::default(),
             memory_share: MemoryShare::default(),
             name_log: None,
         }
     }
+}
+
+impl BufferOptions {
+    /// The defaults of a wire.
+    pub fn of(wire: Wire) -> Self {
+        let (bytes, memory) = match wire {
+            Wire::Sealed => (DEFAULT_BUFFER_BYTES, DEFAULT_BUFFER_MEMORY),
+            Wire::Rfc998 => (RFC998_BUFFER_BYTES, 0),
+        };
+        Self { bytes, count: Self::default_count(wire, bytes), memory }
+    }
 
     /// The default number of buffers of this size.
-    pub fn default_buffers(wire: Wire, buffer_bytes: u32) -> u32 {
-        first_buffers(wire, buffer_bytes)
+    pub fn default_count(wire: Wire, bytes: u32) -> u32 {
+        first_buffers(wire, bytes)
     }
 }
 
@@ -518,93 +421,4 @@ pub struct Rfc998 {
     pub peer_port: Option<u16>,
     /// Do not ask for checksums of the data (flag C).
     pub no_checksum: bool,
-}
-
-/// Changes a transfer from any thread while it runs: its rate and its policy, and pauses it. Give a
-/// clone of it in [`Options::control`](crate::Options::control), and keep one.
-///
-/// Changes before the transfer begins hold from its beginning. The last change holds for as long as
-/// the transfer runs, also when a new connection replaces its connection. A change is noticed
-/// within 100 ms. With `rfc998` a sender's policy cannot change, and a receiver can only pause.
-///
-/// ```
-/// use netblt::{Control, Options, Rate};
-///
-/// let control = Control::new();
-/// let mut options = Options::default();
-/// options.control = Some(control.clone());
-/// // ... `netblt::send` runs on another thread ...
-/// control.set_rate(Some(Rate::from_bits_per_second(50_000_000)));
-/// control.pause();
-/// control.resume();
-/// assert!(!control.is_paused());
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct Control(Arc<Mutex<ControlState>>);
-
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ControlState {
-    pub(crate) steering: RuntimeSettings,
-    /// How often it was changed.
-    pub(crate) changes: u64,
-    /// The transfer could not go over to this policy.
-    pub(crate) refused: Option<Policy>,
-}
-
-impl Control {
-    /// A handle that has changed nothing yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// The highest rate, in bytes of IP packets a second. `None`: no ceiling, whatever
-    /// [`Options::policy`](crate::Options::policy) says. A receiver asks its sender for it, which
-    /// obeys (`sealed`). The bound that both ends agreed on at the opening holds as well.
-    pub fn set_rate(&self, most: Option<Rate>) {
-        self.change(|steering| steering.ceiling = most.map_or(Ceiling::Unlimited, Ceiling::At));
-    }
-
-    /// Sender: the policy from now on, with the ceiling in `policy` unless [`Control::set_rate`]
-    /// set one. [`Policy::Emulated`] can be neither left nor chosen; [`Control::refused`] says so.
-    pub fn set_policy(&self, policy: Policy) {
-        self.change(|steering| steering.policy = Some(policy));
-    }
-
-    /// Pauses until [`Control::resume`]: a sender sends no data (`rfc998`: begins no other buffer),
-    /// and a receiver grants no more, so that data of earlier grants still come. The connection
-    /// stays.
-    pub fn pause(&self) {
-        self.change(|steering| steering.paused = true);
-    }
-
-    /// Ends the pause.
-    pub fn resume(&self) {
-        self.change(|steering| steering.paused = false);
-    }
-
-    /// Whether it is paused.
-    pub fn is_paused(&self) -> bool {
-        self.lock().steering.paused
-    }
-
-    /// The changes so far.
-    pub fn steering(&self) -> RuntimeSettings {
-        self.lock().steering
-    }
-
-    /// The policy that the transfer could not go over to, if that was wanted last.
-    pub fn refused(&self) -> Option<Policy> {
-        self.lock().refused
-    }
-
-    fn change(&self, change: impl FnOnce(&mut RuntimeSettings)) {
-        let mut wish = self.lock();
-        change(&mut wish.steering);
-        wish.changes += 1;
-        wish.refused = None;
-    }
-
-    pub(crate) fn lock(&self) -> MutexGuard<'_, ControlState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }

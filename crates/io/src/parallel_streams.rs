@@ -4,6 +4,7 @@ use netblt_proto::limits::MAX_SUBFLOWS;
 
 /// Over how many connections a transfer goes (`docs/protocol §4.11`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum ParallelStreams {
     /// One, and more while a processor of either end is the limit, others are idle there, and the

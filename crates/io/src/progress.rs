@@ -120,6 +120,7 @@ pub struct Summary {
     /// The machine's counts, of all streams together.
     pub stats: Stats,
     /// Those of each subflow, the main connection's first, if there was more than one
-    /// ([`Options::streams`](crate::Options::streams)). Lost and closed ones are included.
+    /// ([`TransferSettings::streams`](crate::TransferSettings::streams)). Lost and closed ones are
+    /// included.
     pub streams: Vec<Stats>,
 }

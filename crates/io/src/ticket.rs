@@ -43,8 +43,8 @@ pub struct Ticket {
 pub enum Rendezvous {
     /// Print a ticket and wait (`sealed`).
     Listen,
-    /// Listen at [`Options::port`](crate::Options::port) for a peer that knows this secret, which
-    /// both ends have by other means (`sealed`).
+    /// Listen at [`NetworkOptions::port`](crate::NetworkOptions::port) for a peer that knows this
+    /// secret, which both ends have by other means (`sealed`).
     Await(Secret),
     /// Use a ticket (`sealed`).
     Connect(Ticket),

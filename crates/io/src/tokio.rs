@@ -10,7 +10,7 @@
 //! #[tokio::main(flavor = "current_thread")]
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let mut options = Options::default();
-//!     options.bind = Some([127, 0, 0, 1].into());
+//!     options.network.bind = Some([127, 0, 0, 1].into());
 //!     let source = netblt::tokio::source("greeting", &b"hello"[..]);
 //!     let mut sending =
 //!         Transfer::send(source, Rendezvous::Listen, options.clone(), Cancel::default())?;

@@ -12,13 +12,13 @@ use netblt_proto::wire::packet::{Burst, Parameters};
 
 fn options(wire: Wire) -> Options {
     let mut options = Options::new(wire);
-    options.bind = Some([127, 0, 0, 1].into());
-    options.packet_bytes = Some(1000);
-    options.death_timer = Duration::from_secs(20);
+    options.network.bind = Some([127, 0, 0, 1].into());
+    options.network.packet_bytes = Some(1000);
+    options.settings.death_timer = Duration::from_secs(20);
     // 100 Mbit/s: enough to be over soon, and nothing that loopback would lose.
     let pace = FixedRate::bursts(Burst { packets: 12, interval: Duration::from_millis(1) });
-    options.policy = Policy::Fixed(pace.expect("it has an interval"));
-    (options.buffer_bytes, options.buffers) = (1 << 16, 8);
+    options.settings.policy = Policy::Fixed(pace.expect("it has an interval"));
+    (options.buffers.bytes, options.buffers.count) = (1 << 16, 8);
     options
 }
 
@@ -142,7 +142,7 @@ fn a_receivers_ceiling_holds_for_a_fair_sender_at_the_other_end() {
     for wire in [Wire::Sealed, Wire::Rfc998] {
         let fair = |ceiling| {
             let mut options = options(wire);
-            (options.policy, options.burst) = (Policy::Fair { ceiling }, None);
+            (options.settings.policy, options.network.burst) = (Policy::Fair { ceiling }, None);
             options
         };
         for (role, here, there) in
@@ -165,7 +165,7 @@ fn a_slow_test_does_not_finish_a_large_buffer_first() {
         // 0.8 Mbit/s: a buffer of 64 KiB would take two thirds of a second.
         let pace = FixedRate::bursts(Burst { packets: 1, interval: Duration::from_millis(10) });
         let mut options = options(Wire::Sealed);
-        options.policy = Policy::Fixed(pace.expect("it has an interval"));
+        options.settings.policy = Policy::Fixed(pace.expect("it has an interval"));
         let load = Load::Time(Duration::from_millis(300));
         let rendezvous = Rendezvous::Connect(ticket.clone());
         let cancel = Cancel::default();
@@ -201,7 +201,7 @@ fn many_at_once_are_served_by_one_server() {
 fn clients_that_need_much_memory_share_it() {
     const STREAMS: usize = 6;
     let mut options = options(Wire::Sealed);
-    (options.buffer_bytes, options.buffers) = (64 << 20, 16);
+    (options.buffers.bytes, options.buffers.count) = (64 << 20, 16);
     let options = &options;
     let (seen, ended) = with_server_of(options.clone(), false, |ticket| {
         std::thread::scope(|scope| {

@@ -218,7 +218,7 @@ fn a_refused_session_says_why_and_is_closed_at_once() {
     ];
     for (rendezvous, host, expected) in calls {
         let mut client = host.client(rendezvous);
-        client.options.death_timer = Duration::from_secs(60);
+        client.options.settings.death_timer = Duration::from_secs(60);
         for attempt in 0..30 {
             let session = Session::new(client.rendezvous.clone(), &client.options);
             let server = Client { session: Some(&session), ..client.server() };

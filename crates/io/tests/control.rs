@@ -31,9 +31,9 @@ impl Observer for Watch {
 
 fn options(control: Option<&Control>) -> Options {
     let mut options = Options::default();
-    options.bind = Some([127, 0, 0, 1].into());
-    options.buffer_bytes = 1 << 16;
-    options.buffers = 8;
+    options.network.bind = Some([127, 0, 0, 1].into());
+    options.buffers.bytes = 1 << 16;
+    options.buffers.count = 8;
     options.control = control.cloned();
     options
 }
@@ -134,7 +134,7 @@ fn the_old_wire_is_paused_between_buffers() {
     control.pause();
     let options = |control: Option<&Control>| {
         let mut options = Options::new(Wire::Rfc998);
-        options.bind = Some([127, 0, 0, 1].into());
+        options.network.bind = Some([127, 0, 0, 1].into());
         options.control = control.cloned();
         options
     };

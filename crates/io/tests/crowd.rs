@@ -94,7 +94,7 @@ fn sixty_four_at_once_are_all_served_and_alike() {
     });
     let mut options = host.options.clone();
     // Little of what they have has come before all have begun.
-    options.buffers = 2;
+    options.buffers.count = 2;
     thread::scope(|scope| {
         let clients: Vec<_> = (0..MANY)
             .map(|number| {
@@ -207,7 +207,7 @@ fn bad_clients_do_not_disturb_the_others() {
         // One opens, and then asks nothing.
         scope.spawn(move || {
             let mut options = host.options.clone();
-            options.client = Some("netblt ask".to_owned());
+            options.network.client = Some("netblt ask".to_owned());
             let (place, sink) = (&host.rendezvous, Destination::writer(std::io::sink()));
             let cancel = Cancel::default();
             let lied = netblt::receive(sink, place, &options, &mut Deaf, &cancel);
@@ -222,7 +222,7 @@ fn bad_clients_do_not_disturb_the_others() {
                 ("netblt send put=x", "serve: not-understood: "),
                 ("netblt ask", "serve: not-understood: "),
             ] {
-                options.client = Some(client.to_owned());
+                options.network.client = Some(client.to_owned());
                 let source = netblt::Source::path(here.path().join("f"));
                 let cancel = Cancel::default();
                 let sent = netblt::send(source, &host.rendezvous, &options, &mut Deaf, &cancel);

@@ -74,7 +74,7 @@ fn repair_packets_are_refused_where_there_are_none() {
     let from = tempfile::tempdir().unwrap();
     fs::write(from.path().join("data"), "data").unwrap();
     let mut options = Options::new(netblt::Wire::Rfc998);
-    options.repair = netblt::FecPolicy::Share(netblt::FecPercent::percent(5).unwrap());
+    options.settings.fec = netblt::FecPolicy::Share(netblt::FecPercent::percent(5).unwrap());
     let (source, cancel) = (Source::path(from.path().join("data")), Cancel::default());
     let no_peer = Rendezvous::Active("127.0.0.1:9".to_owned());
     let sent = netblt::send(source, &no_peer, &options, &mut Ignored, &cancel);

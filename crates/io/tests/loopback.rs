@@ -53,8 +53,8 @@ fn a_tree_of_files_of_all_sizes_arrives() {
         fs::write(tree.join(name), bytes(size, i as u8)).unwrap();
     }
     let mut options = options();
-    options.buffer_bytes = 1 << 16;
-    options.buffers = 5;
+    options.buffers.bytes = 1 << 16;
+    options.buffers.count = 5;
     let source = Source::Paths(vec![tree.clone()]);
     let (sent, received) = transfer(source, directory(to.path()), true, &options, |_| ());
     assert_eq!((sent.unwrap().files, received.unwrap().files), (60, 60));
@@ -84,7 +84,7 @@ fn a_file_that_exists_stops_both_ends_and_stays() {
     }
     let source = Source::Paths(vec![from.path().join("data")]);
     let mut options = options();
-    options.atomic = true;
+    options.settings.atomic = true;
     let (sent, received) = transfer(source, directory(to.path()), false, &options, |_| ());
     assert!(matches!(received, Err(Error::Exists(_))), "{received:?}");
     let Err(Error::Ended(CloseReason::PeerQuit(why))) = sent else { panic!("{sent:?}") };
@@ -162,7 +162,7 @@ fn no_legal_policy_floods_a_path() {
             let (from, to) = places();
             fs::write(from.path().join("data"), bytes(300_000, 5)).unwrap();
             let mut options = options();
-            (options.policy, options.mtu) = (Policy::Fixed(pace), mtu);
+            (options.settings.policy, options.network.mtu) = (Policy::Fixed(pace), mtu);
             let source = Source::path(from.path().join("data"));
             let (sent, _) = transfer(source, directory(to.path()), true, &options, |_| ());
             let sent = sent.unwrap();

@@ -27,11 +27,11 @@ const BYTES: usize = 6_000_000;
 
 fn options(streams: u8) -> Options {
     let mut options = support::options();
-    options.streams = ParallelStreams::Most(streams);
-    options.buffer_bytes = 1 << 16;
-    options.buffers = 16;
+    options.settings.streams = ParallelStreams::Most(streams);
+    options.buffers.bytes = 1 << 16;
+    options.buffers.count = 16;
     let rate = Rate::from_bytes_per_second(BYTES as u64);
-    options.policy = Policy::Fair { ceiling: Some(rate) };
+    options.settings.policy = Policy::Fair { ceiling: Some(rate) };
     options
 }
 

@@ -53,7 +53,7 @@ fn put(
 
 fn join(host: &Host, to: &str, total: u64, replace: bool) -> Result<(), Error> {
     let mut options = host.options.clone();
-    options.overwrite = if replace { Overwrite::Always } else { Overwrite::Never };
+    options.settings.overwrite = if replace { Overwrite::Always } else { Overwrite::Never };
     let server = Client { options: &options, ..host.server() };
     let (to, modified) = (to.as_bytes(), (1_000_000_000, 7));
     let joined = Joined { to, label: FILE, total, bytes: MIB, mode: 0o640, modified };
@@ -127,7 +127,7 @@ fn a_range_is_resumed_and_can_be_removed() {
     let range = FileRange { offset: 16 * MIB, length: 16 * MIB, total };
     let mut options = host.options.clone();
     // 400 Mbit/s: slow enough to be stopped on the way.
-    options.policy =
+    options.settings.policy =
         netblt::Policy::Fair { ceiling: Some(netblt::Rate::from_bits_per_second(400_000_000)) };
     let cancel = Cancel::default();
     let server = Client { options: &options, cancel: &cancel, ..host.server() };

@@ -96,9 +96,9 @@ fn transfer(moves: &[Duration], listener_sends: bool) -> [Result<Summary, Error>
     blake3::Hasher::new().update(b"rebind").finalize_xof().fill(&mut content);
     std::fs::write(from.path().join("data"), &content).unwrap();
     let mut options = Options::default();
-    options.bind = Some("127.0.0.1".parse().unwrap());
-    options.buffer_bytes = 1 << 16;
-    options.policy = Policy::Fair { ceiling: Some(Rate::from_bits_per_second(RATE)) };
+    options.network.bind = Some("127.0.0.1".parse().unwrap());
+    options.buffers.bytes = 1 << 16;
+    options.settings.policy = Policy::Fair { ceiling: Some(Rate::from_bits_per_second(RATE)) };
     let (tickets, ticket) = channel();
     let over = AtomicBool::new(false);
     let run = |sends: bool, rendezvous: Rendezvous| {

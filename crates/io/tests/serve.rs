@@ -202,7 +202,7 @@ fn no_path_outside_the_root_is_reached_by_name_or_link() {
     assert_eq!(host.server().remove(b"dir", RemoveOptions::TREE, &mut Deaf).unwrap(), 2);
     // What a file is put over is replaced, not what a link in its place leads to.
     let mut options = host.options.clone();
-    options.overwrite = Overwrite::Always;
+    options.settings.overwrite = Overwrite::Always;
     let server = Client { options: &options, ..host.server() };
     let selection = Selection::from(vec![here.path().join("f")]);
     let _ = server.put(selection, b"link", &mut Deaf);

@@ -19,11 +19,12 @@ const LARGE: usize = 70_000_000;
 
 fn options(streams: u8, bytes: usize) -> Options {
     let mut options = serving::options();
-    options.streams = ParallelStreams::Most(streams);
-    options.policy = Policy::Fair { ceiling: Some(Rate::from_bytes_per_second(bytes as u64)) };
+    options.settings.streams = ParallelStreams::Most(streams);
+    options.settings.policy =
+        Policy::Fair { ceiling: Some(Rate::from_bytes_per_second(bytes as u64)) };
     if bytes < LARGE {
-        options.buffer_bytes = 1 << 16;
-        options.buffers = 16;
+        options.buffers.bytes = 1 << 16;
+        options.buffers.count = 16;
     }
     options
 }
@@ -110,7 +111,7 @@ fn a_large_file_of_a_session_has_streams_if_its_connection_has_room() {
     fs::write(&large, bytes(LARGE, 5)).unwrap();
     for (sessions, count) in [(4, 3), (1, 0)] {
         let mut own = options(3, LARGE);
-        own.port = 0;
+        own.network.port = 0;
         let mut host = Host::start_with(own, |service| service.max_sessions = sessions);
         host.options = options(3, LARGE);
         let host = host.in_session();

@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 fn options() -> Options {
     let mut options = Options::default();
-    options.bind = Some([127, 0, 0, 1].into());
+    options.network.bind = Some([127, 0, 0, 1].into());
     options
 }
 

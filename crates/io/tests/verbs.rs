@@ -91,14 +91,14 @@ fn files_and_directories_are_copied_on_the_server() {
     assert!(one.modified().unwrap() > old && one.mode() & 0o777 & !0o750 == 0);
     assert_eq!(denial(copy(&host, "hole", "one", |_| {})), RequestErrorKind::Exists);
     assert_eq!(fs::read(host.root("one")).unwrap(), content);
-    let replacing = |options: &mut Options| options.overwrite = Overwrite::Always;
+    let replacing = |options: &mut Options| options.settings.overwrite = Overwrite::Always;
     copy(&host, "hole", "one", replacing).unwrap();
     let one = fs::metadata(host.root("one")).unwrap();
     assert_eq!(one.len(), 64 << 20);
     assert_eq!(one.blocks(), fs::metadata(host.root("hole")).unwrap().blocks());
     assert!(fs::read(host.root("one")).unwrap().ends_with(b"\0end"));
 
-    let keeping = |options: &mut Options| options.preserve = true;
+    let keeping = |options: &mut Options| options.settings.preserve = true;
     assert_eq!(copy(&host, "tree", "twin", keeping).unwrap(), 4);
     assert_eq!(fs::read(host.root("twin/sub/deep")).unwrap(), content);
     let twin = fs::metadata(host.root("twin/sub/deep")).unwrap();
@@ -179,7 +179,7 @@ fn no_path_outside_the_root_is_renamed_copied_or_read() {
         assert!(read(&host, &[piece(path, 0, 10)]).map_or(true, |found| found[0].is_err()));
     }
     assert!(read(&host, &[piece("link", 0, 10)]).unwrap()[0].is_err());
-    let replacing = |options: &mut Options| options.overwrite = Overwrite::Always;
+    let replacing = |options: &mut Options| options.settings.overwrite = Overwrite::Always;
     for path in ["up/new", "../new", "up/secret", "dir/../../secret", "up"] {
         let _ = rename(&host, "dir/f", path, path != "up");
         let _ = copy(&host, "dir/f", path, |options| {

@@ -86,8 +86,10 @@ impl FixedRate {
 
 /// How the sender chooses its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Policy {
     /// RFC 998: this rate, or the stricter negotiated one, whatever the path carries.
+    #[cfg_attr(feature = "serde", serde(skip))]
     Fixed(FixedRate),
     /// Finds the path's rate and shares it: CUBIC that excuses loss which a test found not to
     /// depend on its rate, and that keeps a short queue where it is alone on the path
@@ -116,6 +118,7 @@ pub enum Policy {
         ceiling: Option<Rate>,
     },
     /// The rules of another protocol (`sealed`; on `rfc998` it counts as [`Policy::Fair`]).
+    #[cfg_attr(feature = "serde", serde(skip))]
     Emulated(Emulation),
 }
 

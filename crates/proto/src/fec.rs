@@ -30,6 +30,7 @@ const FEW_HOLES: u32 = 8;
 
 /// When a sender sends repair packets, and how many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum FecPolicy {
     /// Nothing.
     #[default]
@@ -57,7 +58,24 @@ impl FecPolicy {
 
 /// Repair packets as a percentage of the packets of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "u8", into = "u8"))]
 pub struct FecPercent(u8);
+
+impl TryFrom<u8> for FecPercent {
+    type Error = &'static str;
+
+    /// [`FecPercent::percent`].
+    fn try_from(percent: u8) -> Result<Self, Self::Error> {
+        Self::percent(percent).ok_or("a percentage of repair packets is out of range")
+    }
+}
+
+impl From<FecPercent> for u8 {
+    fn from(percent: FecPercent) -> Self {
+        percent.as_percent()
+    }
+}
 
 impl FecPercent {
     /// The largest percentage that the code supports for every buffer.

@@ -6,6 +6,7 @@ use std::time::Duration;
 /// Bytes per second on the wire. Pacing rates count whole IP packets (`docs/protocol §6.1`), so
 /// that a rate compares with the nominal rate of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Rate(u64);
 
 impl Rate {

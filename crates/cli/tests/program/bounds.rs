@@ -53,8 +53,8 @@ impl TestClient {
         let ticket: Ticket = ticket.parse().expect("a ticket");
         let mut options = Options::default();
         let last = u8::try_from(number + 2).expect("few clients");
-        options.bind = Some(IpAddr::from([127, 0, 0, last]));
-        options.path_cache = false;
+        options.network.bind = Some(IpAddr::from([127, 0, 0, last]));
+        options.settings.path_cache = false;
         Self { rendezvous: Rendezvous::Connect(ticket), options, cancel: Cancel::default() }
     }
 

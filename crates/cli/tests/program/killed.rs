@@ -39,8 +39,8 @@ impl TestClient {
         let ticket: Ticket = ticket.parse().expect("a ticket");
         let port = ticket.addresses[0].rsplit(':').next().expect("a port").to_owned();
         let mut options = Options::default();
-        options.bind = Some([127, 0, 0, 1].into());
-        options.death_timer = DEATH_TIMER;
+        options.network.bind = Some([127, 0, 0, 1].into());
+        options.settings.death_timer = DEATH_TIMER;
         let rendezvous = Rendezvous::Connect(ticket);
         let session = Session::new(rendezvous.clone(), &options);
         Self { rendezvous, options, cancel: Cancel::default(), session, port }
@@ -155,8 +155,8 @@ fn a_request_in_progress_fails_at_a_kill_and_the_next_is_answered() {
     let first = server(&env, "0");
     let mut client = TestClient::new(&env);
     // Most of the file is still to come when the first bytes of it are there.
-    (client.options.buffers, client.options.buffer_memory) = (4, 0);
-    client.options.buffer_bytes = 1 << 20;
+    (client.options.buffers.count, client.options.buffers.memory) = (4, 0);
+    client.options.buffers.bytes = 1 << 20;
     client.stat("large").expect("answered");
     let ((begin, begun), (let_go, may)) = (channel(), channel());
     thread::scope(|scope| {

@@ -263,12 +263,12 @@ impl Connection {
                 policy.policy(self.bitrate).unwrap_or(Policy::Fair { ceiling: self.bitrate })
             }
         };
-        options.bind = self.bind;
-        (options.mtu, options.packet_bytes) = (self.mtu, self.packet_size);
-        options.burst = self.burst().filter(|_| !self.is_fixed());
-        options.family = args::family(self.ipv4, self.ipv6);
-        options.policy = policy;
-        options.death_timer = self.death_timer;
+        options.network.bind = self.bind;
+        (options.network.mtu, options.network.packet_bytes) = (self.mtu, self.packet_size);
+        options.network.burst = self.burst().filter(|_| !self.is_fixed());
+        options.settings.family = args::family(self.ipv4, self.ipv6);
+        options.settings.policy = policy;
+        options.settings.death_timer = self.death_timer;
         Ok(options)
     }
 }

@@ -136,6 +136,7 @@ fn copy(args: &Args, plan: CopyPlan, report: &mut Reporter) -> Result<Option<Sum
     let sends = !args.copy.dry_run && !matches!(plan, CopyPlan::Within { .. });
     signals::watch(&cancel, report.is_talkative() && sends)?;
     let mut options = Options::default();
+    options.settings = args.copy.settings();
     options.trace.clone_from(&args.copy.trace);
     options.manifest.clone_from(&args.copy.manifest);
     let wanted = args.page.report.as_deref().filter(|_| !args.copy.dry_run);
@@ -176,10 +177,10 @@ fn within(
     target: &ServerPath,
     cancel: &Cancel,
 ) -> Result<Option<Summary>, Failure> {
-    let (ipv4, ipv6) = args.copy.family();
-    let port = free_port(args.copy.ports(), (ipv4, ipv6))?;
+    let port = free_port(args.copy.ports(), args.copy.family())?;
     let identity = args.ssh.identity.first().map(PathBuf::from);
     let (proof, death_timer) = (args.credentials.clone(), args.copy.death_timer);
+    let (ipv4, ipv6) = (args.copy.ipv4, args.copy.ipv6);
     let line = ServerArgs { proof, identity, death_timer, ipv4, ipv6, port };
     let copied = CopyWithin {
         common: CommonArgs { line, json: args.show.json },

@@ -153,9 +153,9 @@ fn transfer(
 
 fn options() -> Options {
     let mut options = Options::default();
-    options.bind = Some(LOOPBACK);
+    options.network.bind = Some(LOOPBACK);
     // A network as they are, and not as this machine's own.
-    options.mtu = Some(MTU);
+    options.network.mtu = Some(MTU);
     options
 }
 

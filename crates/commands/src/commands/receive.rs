@@ -182,16 +182,16 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Reporter) -> Result<Su
     let mut options = args.network.options()?;
     let title = format!("netblt receive, into {}", places.shown());
     let page = HtmlReport::wanted(args.page.report.as_deref(), title, &mut options)?;
-    options.overwrite = overwrite;
-    options.preserve = args.preserve;
-    options.atomic = args.atomic;
-    options.resume = args.resume.into();
-    options.partial_expiry = args.keep_partial;
-    options.verify = args.verify;
-    options.extras = args.extra.into();
+    options.settings.overwrite = overwrite;
+    options.settings.preserve = args.preserve;
+    options.settings.atomic = args.atomic;
+    options.settings.resume = args.resume.into();
+    options.settings.partial_expiry = args.keep_partial;
+    options.settings.verify = args.verify;
+    options.settings.extras = args.extra.into();
     options.manifest.clone_from(&args.manifest);
-    options.max_files = args.max_files;
-    options.max_bytes = args.max_size;
+    options.settings.max_files = args.max_files;
+    options.settings.max_bytes = args.max_size;
     options.rename.clone_from(&args.rename);
     let into_directory = matches!(places.destination, Destination::Directory(_));
     if args.rename.is_some() && !into_directory {
@@ -206,7 +206,7 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Reporter) -> Result<Su
     let call = ("--from", args.from.as_deref());
     let rendezvous = args.network.rendezvous(places.ticket, args.ticket_stdin, call)?;
     args.network.check_wait(&rendezvous)?;
-    report.waits(options.wait);
+    report.waits(options.network.wait);
     if !args.network.is_verifiable() {
         report.expect_no_proof();
     }

@@ -208,7 +208,7 @@ fn transfer(args: &Args, report: &mut Reporter) -> Result<Summary, Failure> {
     let to = args.to.as_deref();
     let rendezvous = args.network.rendezvous(to, args.ticket_stdin, ("--to", to))?;
     args.network.check_wait(&rendezvous)?;
-    report.waits(options.wait);
+    report.waits(options.network.wait);
     if let Some(speed) = fixed {
         report.warn(&format!("--policy fixed sends {speed} and does not yield to other traffic"));
     }
@@ -321,14 +321,15 @@ fn options(args: &Args) -> Result<Options, Failure> {
     };
     let mut options = args.network.options()?;
     options.manifest.clone_from(&args.manifest);
-    (options.policy, options.burst, options.atomic) = (policy, None, args.atomic);
-    options.path_cache = !args.no_path_cache;
+    (options.settings.policy, options.network.burst, options.settings.atomic) =
+        (policy, None, args.atomic);
+    options.settings.path_cache = !args.no_path_cache;
     if args.repair.is_some() && args.network.wire == WireName::Rfc998 {
         return Err(Failure::usage("--fec is for --wire sealed: RFC 998 has no such packets"));
     }
     args::check_repair(args.repair, args.policy == PolicyName::Background)?;
-    options.repair = args.repair.unwrap_or(options.repair);
-    options.resume = args.resume.into();
-    options.extras = args.extra.into();
+    options.settings.fec = args.repair.unwrap_or(options.settings.fec);
+    options.settings.resume = args.resume.into();
+    options.settings.extras = args.extra.into();
     Ok(options)
 }

@@ -266,14 +266,14 @@ impl Args {
                 .map_err(|error| Failure::usage(format!("--advertise: {error}")))?;
         }
         let mut options = Options::default();
-        options.port = self.port;
-        options.bind = self.bind;
-        options.advertise.clone_from(&self.advertise);
-        options.family = args::family(self.ipv4, self.ipv6);
-        options.death_timer = self.death_timer;
-        options.streams = self.streams.unwrap_or_default();
-        options.max_files = self.max_files;
-        options.max_bytes = self.max_size;
+        options.network.port = self.port;
+        options.network.bind = self.bind;
+        options.network.advertise.clone_from(&self.advertise);
+        options.settings.family = args::family(self.ipv4, self.ipv6);
+        options.settings.death_timer = self.death_timer;
+        options.settings.streams = self.streams.unwrap_or_default();
+        options.settings.max_files = self.max_files;
+        options.settings.max_bytes = self.max_size;
         Ok(options)
     }
 }

@@ -41,7 +41,7 @@ impl Server {
             Role::Receiver => "receiver",
         };
         let state = State { pid: process::id(), role: name.to_owned(), what, ..State::default() };
-        let (wire, policy) = (options.wire, options.policy);
+        let (wire, policy) = (options.wire, options.settings.policy);
         let desk =
             Arc::new(ControlledTransfer { control, role, wire, policy, state: Mutex::new(state) });
         let served = desk.clone();

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use netblt::{FecPolicy, Options, ParallelStreams};
-use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
+use netblt::{Family, FecPolicy, ParallelStreams, TransferSettings};
+use netblt_proto::limits::MAX_FILES;
 use netblt_proto::units::Rate;
 
 use crate::args::{self, ResumeName, Sharing};
@@ -137,14 +137,24 @@ impl CopyArgs {
         self.rate.or(self.bwlimit).or_else(|| self.limit.map(limit))
     }
 
-    /// How long parts of files are kept.
-    pub(crate) fn keep_partial(&self) -> Duration {
-        self.keep_partial.unwrap_or_else(|| Options::default().partial_expiry)
-    }
-
-    /// The most files and directories that are taken.
-    pub(crate) fn max_files(&self) -> u64 {
-        self.max_files.unwrap_or(DEFAULT_MAX_FILES)
+    /// The settings of the transfer, on every route.
+    pub(crate) fn settings(&self) -> TransferSettings {
+        let mut settings = TransferSettings::default();
+        settings.family = self.family();
+        settings.death_timer = self.death_timer;
+        settings.policy = self.policy.policy(self.ceiling());
+        settings.path_cache = !self.no_path_cache;
+        settings.fec = self.repair.unwrap_or(settings.fec);
+        settings.streams = self.streams.unwrap_or(settings.streams);
+        settings.overwrite = self.existing().overwrite();
+        settings.atomic = self.atomic;
+        settings.resume = self.resume.into();
+        settings.verify = self.verify;
+        settings.partial_expiry = self.keep_partial.unwrap_or(settings.partial_expiry);
+        (settings.preserve, settings.keep_times) = (self.preserve, self.preserve);
+        settings.extras = self.extra.into();
+        settings.max_files = self.max_files.unwrap_or(settings.max_files);
+        settings
     }
 
     /// The rule for files that exist at the destination.
@@ -161,9 +171,9 @@ impl CopyArgs {
         self.udp_port.unwrap_or((0, 0))
     }
 
-    /// Whether only IPv4, and whether only IPv6, may be used.
-    pub(crate) fn family(&self) -> (bool, bool) {
-        (self.ipv4, self.ipv6)
+    /// The IP versions that may be used.
+    pub(crate) fn family(&self) -> Family {
+        args::family(self.ipv4, self.ipv6)
     }
 
     /// Whether an address is of a version that may be used.

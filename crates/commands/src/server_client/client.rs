@@ -69,9 +69,9 @@ pub(crate) struct ServerArgs {
 impl ServerArgs {
     pub(crate) fn options(&self) -> Options {
         let mut options = Options::default();
-        options.port = self.port;
-        options.death_timer = self.death_timer;
-        options.family = args::family(self.ipv4, self.ipv6);
+        options.network.port = self.port;
+        options.settings.death_timer = self.death_timer;
+        options.settings.family = args::family(self.ipv4, self.ipv6);
         options
     }
 

@@ -39,7 +39,7 @@ pub fn run(
     let (mut host, mut peer) =
         establish::meet(Establish::Meet(rendezvous), options, &config, observer, cancel)?;
     let session = TransferSession::new(&mut *observer, cancel, &config);
-    let (wire, at_first) = (options.wire, options.buffers);
+    let (wire, at_first) = (options.wire, options.buffers.count);
     let mut app = ClientApp { session, wire, at_first, role, load, test: None };
     let done = event_loop::run(&mut peer, &mut app, &mut host);
     host.finish_trace(None).iter().for_each(|warning| app.session.observer.warn(warning));

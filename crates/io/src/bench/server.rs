@@ -26,7 +26,8 @@ use crate::net::listener::{ConnectionKey, Listener};
 use crate::net::poller::Poller;
 use crate::net::raw_ip;
 use crate::net::socket::{Bind, Socket};
-use crate::options::{Family, Options};
+use crate::options::Options;
+use crate::settings::Family;
 use crate::ticket::Ticket;
 
 /// The secret of a server that is not private. Only its time needs protection. Even so, no client
@@ -81,14 +82,15 @@ pub fn serve(
     let BenchService { private, once } = service;
     let secret = if private { Secret(entropy()?) } else { OPEN_TO_ALL };
     let raw_ip = options.rfc998.raw_ip;
-    let port = if raw_ip { options.rfc998.port.unwrap_or(raw_ip::PORT) } else { options.port };
-    let family = match options.family {
+    let port =
+        if raw_ip { options.rfc998.port.unwrap_or(raw_ip::PORT) } else { options.network.port };
+    let family = match options.settings.family {
         // No raw socket receives both IP versions.
-        Family::Any if raw_ip && options.bind.is_none() => Family::V4,
+        Family::Any if raw_ip && options.network.bind.is_none() => Family::V4,
         family => family,
     };
     let socket = Socket::bind(&Bind {
-        address: options.bind,
+        address: options.network.bind,
         port,
         family,
         answering: true,
@@ -110,7 +112,7 @@ pub fn serve(
         observer,
         cancel,
         config,
-        at_first: options.buffers,
+        at_first: options.buffers.count,
         once,
         tests: HashMap::new(),
         memory: 0,

@@ -42,8 +42,9 @@ use crate::disk::threads::{StoreOutcome, Writer};
 use crate::error::{Error, shown};
 use crate::memory_budget::MemoryShare;
 use crate::name_log::NameLog;
-use crate::options::{Expected, Extras, OnFile, Overwrite};
+use crate::options::{Expected, OnFile};
 use crate::progress::FilePosition;
+use crate::settings::{Extras, Overwrite};
 
 use commit::{CommitPolicy, SPOILED};
 use file_table::{FILE_BYTES, FileTable, too_much};

@@ -17,7 +17,8 @@ use crate::disk::file_list::FileList;
 use crate::disk::source::SourceReader;
 use crate::disk::threads::Reader;
 use crate::disk::trials::{layout, temporary};
-use crate::options::{Resume, Source};
+use crate::options::Source;
+use crate::settings::Resume;
 
 /// Every image that a plan makes, and its end.
 pub(crate) fn images(list: FileList, layout: Layout) -> (Vec<Buffer>, End) {

@@ -16,7 +16,7 @@ use crate::disk::directory::tests::image;
 use crate::disk::layout::Layout;
 use crate::disk::threads::{StoreOutcome, Writer as _};
 use crate::disk::trials::temporary;
-use crate::options::{Overwrite, Resume};
+use crate::settings::{Overwrite, Resume};
 
 /// When the sender's files were written to, in seconds since 1970.
 const THEN: i64 = 1;

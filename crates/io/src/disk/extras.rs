@@ -14,7 +14,7 @@ use nix::unistd::{Group, User};
 use rustix::io::Errno;
 
 use crate::disk::metadata_writer::{ACLS, MAX_ACCOUNTS, USER};
-use crate::options::Extras;
+use crate::settings::Extras;
 
 /// Longest name of an account, and of an attribute, that can be sent.
 const MAX_NAME_BYTES: usize = 255;

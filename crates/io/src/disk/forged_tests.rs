@@ -25,7 +25,8 @@ use crate::disk::source::SourceReader;
 use crate::disk::threads::{Reader as _, StoreOutcome, Writer as _};
 use crate::disk::trials::{KEPT, layout, temporary};
 use crate::error::Error;
-use crate::options::{Overwrite, Resume, Source};
+use crate::options::Source;
+use crate::settings::{Overwrite, Resume};
 
 const UNFINISHED: &str = ".netblt-unfinished-0123456789abcdef.part";
 fn open(to: &Path, atomic: bool) -> DirectoryWriter {

@@ -19,7 +19,7 @@ use crate::disk::seal::Key;
 use crate::disk::staging::{self, KEPT, Open, Staging};
 use crate::disk::store::{Need, Store};
 use crate::error::{Error, file_error};
-use crate::options::Overwrite;
+use crate::settings::Overwrite;
 
 /// The leftovers in one directory.
 #[derive(Debug)]

@@ -23,7 +23,8 @@ use crate::disk::layout::Layout;
 use crate::disk::threads::{StoreOutcome, Writer as _};
 use crate::disk::trials::temporary;
 use crate::error::Error;
-use crate::options::{Overwrite, Resume, Source};
+use crate::options::Source;
+use crate::settings::{Overwrite, Resume};
 
 fn layout() -> Layout {
     Layout::sealed(1 << 20, 8192).expect("possible")

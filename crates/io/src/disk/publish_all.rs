@@ -27,7 +27,7 @@ use crate::disk::staging::{self, KEPT, Left, Open, REPLACED, Staging};
 use crate::disk::store::{FLUSHING, NOT_A_DIRECTORY, Store, os, without_promise};
 use crate::disk::{flush, publish_journal, safe_open};
 use crate::error::{Error, shown};
-use crate::options::Overwrite;
+use crate::settings::Overwrite;
 
 /// Gives the items their names and flushes the directories; takes all back if that fails. The
 /// temporaries must be flushed before. Nothing happens if the gate is shut.

@@ -20,7 +20,7 @@ use crate::disk::sites::site_of;
 use crate::disk::store::{FLUSHING, NOT_A_DIRECTORY, Store, os, write_failure};
 use crate::disk::{flush, safe_open};
 use crate::error::{Error, system_message};
-use crate::options::Overwrite;
+use crate::settings::Overwrite;
 
 /// Permissions of a directory whose own have not come yet.
 const PRIVATE: u32 = 0o700;

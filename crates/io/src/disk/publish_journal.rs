@@ -23,7 +23,7 @@ use crate::disk::safe_open::create_new;
 use crate::disk::seal::Seal;
 use crate::disk::sites::{self, Site};
 use crate::disk::staging::has_ours;
-use crate::options::Overwrite;
+use crate::settings::Overwrite;
 
 const TITLE: &str = "netblt publication 3";
 /// Longest line: a path, each byte of it escaped, and a few words before it.

@@ -21,7 +21,7 @@ use crate::disk::sparse::Span;
 use crate::disk::store::Store;
 use crate::disk::threads::{StoreOutcome, Writer};
 use crate::error::{Error, OptionsError, file_error, shown};
-use crate::options::Overwrite;
+use crate::settings::Overwrite;
 
 /// Stores plain buffers in one file.
 #[derive(Debug)]

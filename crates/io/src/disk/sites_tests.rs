@@ -20,7 +20,7 @@ use crate::disk::store::{Store, with_state};
 use crate::disk::threads::{StoreOutcome, Writer as _};
 use crate::disk::trials::{KEPT, layout, sent, temporary};
 use crate::error::Error;
-use crate::options::{Overwrite, Resume};
+use crate::settings::{Overwrite, Resume};
 
 const UNFINISHED: &str = ".netblt-unfinished-";
 

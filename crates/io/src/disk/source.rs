@@ -37,8 +37,8 @@ use crate::disk::sparse::{self, MAX_PIECES_BYTES};
 use crate::disk::threads::{Fill, Reader};
 use crate::error::{Error, Unsendable, Warning, file_error, shown, shown_path};
 use crate::name_log::NameLog;
-use crate::options::Extras;
 use crate::progress::FilePosition;
+use crate::settings::Extras;
 
 use open::{Content, FileChange, OpenFile, StreamReader, changed, read_pieces};
 

@@ -22,7 +22,8 @@ use crate::disk::file_list::FileList;
 use crate::disk::threads::{SinkThread, Writer};
 use crate::disk::trials::{layout, temporary};
 use crate::error::Error;
-use crate::options::{Expected, Overwrite, Resume, Source};
+use crate::options::{Expected, Source};
+use crate::settings::{Overwrite, Resume};
 
 const ALWAYS: u32 = u32::MAX;
 

@@ -35,7 +35,7 @@ use crate::disk::sparse::Span;
 use crate::disk::staging::{self, JOURNAL, KEPT, OWN_NAME, Open, Staging, has_ours};
 use crate::disk::{flush, safe_open, sparse};
 use crate::error::{Error, file_error, shown, shown_path};
-use crate::options::{Extras, Overwrite};
+use crate::settings::{Extras, Overwrite};
 
 /// Most temporaries that are open at once.
 const MAX_OPEN: usize = 64;

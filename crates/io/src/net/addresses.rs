@@ -13,7 +13,8 @@ use crate::error::{Error, OptionsError, Warning};
 use crate::net::connections::canonical;
 use crate::net::dialer::{Candidate, MAX_CANDIDATES};
 use crate::net::entropy::entropy;
-use crate::options::{Family, Options};
+use crate::options::Options;
+use crate::settings::Family;
 use crate::ticket::{self, MAX_ADDRESSES, Ticket};
 
 /// Addresses that are routed and at which no host answers. A connected socket to them sends nothing
@@ -33,11 +34,11 @@ pub(crate) fn ticket(
     secret: Secret,
 ) -> Result<Ticket, Error> {
     let port = local.port();
-    let addresses = if options.advertise.is_empty() {
-        let own = own_addresses(local.ip(), options.family);
+    let addresses = if options.network.advertise.is_empty() {
+        let own = own_addresses(local.ip(), options.settings.family);
         own.into_iter().map(|ip| SocketAddr::new(ip, port).to_string()).collect()
     } else {
-        let parsed = options.advertise.iter().map(|text| ticket::address(text, Some(port)));
+        let parsed = options.network.advertise.iter().map(|text| ticket::address(text, Some(port)));
         let parsed: Result<Vec<String>, _> = parsed.collect();
         parsed.map_err(OptionsError::Advertised)?
     };

@@ -24,7 +24,8 @@ use crate::net::raw_ip;
 use crate::net::socket::{Bind, Socket};
 use crate::net::trace_file::TraceFile;
 use crate::observer::Observer;
-use crate::options::{Family, Options, Rfc998};
+use crate::options::{Options, Rfc998};
+use crate::settings::Family;
 use crate::ticket::Rendezvous;
 
 /// After this long without an answer to the opening, the user is warned, as with any other opening.
@@ -195,7 +196,7 @@ pub(crate) fn meet(
     };
     let trace = options.trace.as_deref().map(TraceFile::create).transpose()?;
     let clock = Clock::start();
-    if let (Wire::Rfc998, FecPolicy::Share(_)) = (options.wire, options.repair) {
+    if let (Wire::Rfc998, FecPolicy::Share(_)) = (options.wire, options.settings.fec) {
         return Err(OptionsError::Repair.into());
     }
     let (socket, peer) = match (rendezvous, options.wire) {
@@ -239,7 +240,7 @@ pub(crate) fn meet(
 
 /// A UDP socket, or the end of a pair that is given.
 fn open(bind: &Bind, options: &Options) -> Result<Socket, Error> {
-    options.carried.as_ref().map_or_else(|| Socket::bind(bind), Socket::of_pair)
+    options.network.carried.as_ref().map_or_else(|| Socket::bind(bind), Socket::of_pair)
 }
 
 /// Waits for a peer that has the ticket made here, or this secret.
@@ -251,9 +252,9 @@ fn listen(
     observer: &mut dyn Observer,
 ) -> Result<(Socket, Dialer), Error> {
     let bind = Bind {
-        address: options.bind,
-        port: options.port,
-        family: options.family,
+        address: options.network.bind,
+        port: options.network.port,
+        family: options.settings.family,
         answering: true,
         ..Bind::default()
     };
@@ -287,8 +288,8 @@ fn connect(
     cancel: &Cancel,
 ) -> Result<(Socket, Dialer), Error> {
     let warn = |warning: &Warning| observer.warn(warning);
-    let addresses = addresses::resolve(addresses, options.family, cancel, warn)?;
-    let (address, port, family) = (options.bind, options.port, family(&addresses));
+    let addresses = addresses::resolve(addresses, options.settings.family, cancel, warn)?;
+    let (address, port, family) = (options.network.bind, options.network.port, family(&addresses));
     let socket = open(&Bind { address, port, family, ..Bind::default() }, options)?;
     let candidates = addresses::candidates(
         socket.local(),
@@ -313,14 +314,14 @@ fn wait_at(
     cancel: &Cancel,
 ) -> Result<(Socket, Dialer), Error> {
     let warn = |warning: &Warning| observer.warn(warning);
-    let own = addresses::resolve(&[address.to_owned()], options.family, cancel, warn)?;
+    let own = addresses::resolve(&[address.to_owned()], options.settings.family, cancel, warn)?;
     let own = own
         .first()
         .ok_or_else(|| Error::NoAddress { version: "", addresses: address.to_owned() })?;
     let socket = Socket::bind(&Bind {
         address: Some(own.ip()),
         port: own.port(),
-        family: options.family,
+        family: options.settings.family,
         answering: true,
         raw_ip: options.rfc998.raw_ip,
         only: options.rfc998.port,
@@ -342,13 +343,14 @@ fn call(
 ) -> Result<(Socket, Dialer), Error> {
     let Rfc998 { raw_ip, port: own_port, peer_port, .. } = options.rfc998;
     let warn = |warning: &Warning| observer.warn(warning);
-    let mut addresses = addresses::resolve(&[address.to_owned()], options.family, cancel, warn)?;
-    let mut port = options.port;
+    let mut addresses =
+        addresses::resolve(&[address.to_owned()], options.settings.family, cancel, warn)?;
+    let mut port = options.network.port;
     if raw_ip {
         addresses = addresses::of_one_version(addresses);
         port = own_port.map_or_else(|| entropy().map(raw_ip::any_port), Ok)?;
     }
-    let (address, family) = (options.bind, family(&addresses));
+    let (address, family) = (options.network.bind, family(&addresses));
     let socket = Socket::bind(&Bind { address, port, family, raw_ip, ..Bind::default() })?;
     let own_port = own_port.unwrap_or(socket.local().port());
     let candidates = addresses::candidates(

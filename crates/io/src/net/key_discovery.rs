@@ -29,7 +29,8 @@ pub fn ask(
     cancel: &Cancel,
     mut warn: impl FnMut(&Warning),
 ) -> Result<PublicKey, Error> {
-    let resolved = addresses::resolve(addresses, options.family, cancel, |warning| warn(warning))?;
+    let resolved =
+        addresses::resolve(addresses, options.settings.family, cancel, |warning| warn(warning))?;
     let sockets = sockets(&resolved, options)?;
     let mut nonce: Nonce = [0; 12];
     getrandom::fill(&mut nonce)
@@ -37,7 +38,7 @@ pub fn ask(
     let request = sealed::build_who(nonce);
     let (mut wait, start) = (FIRST_WAIT, Instant::now());
     for _ in 0..TRIES {
-        let left = options.death_timer.saturating_sub(start.elapsed());
+        let left = options.settings.death_timer.saturating_sub(start.elapsed());
         if left.is_zero() {
             break;
         }
@@ -71,8 +72,8 @@ fn sockets(
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let own = options.bind.filter(|own| own.is_ipv4() == to.is_ipv4());
-        if own.is_none() && options.bind.is_some() {
+        let own = options.network.bind.filter(|own| own.is_ipv4() == to.is_ipv4());
+        if own.is_none() && options.network.bind.is_some() {
             continue;
         }
         let bound = UdpSocket::bind(SocketAddr::new(own.unwrap_or(any), 0));

@@ -32,7 +32,7 @@ use crate::net::connections::{Oversize, canonical};
 use crate::net::demux_queue::{Batch, DemuxQueue};
 use crate::net::icmp::{self, IcmpError};
 use crate::net::raw_ip;
-use crate::options::Family;
+use crate::settings::Family;
 
 /// Asked of the kernel for each direction: 30 ms at 1 Gbit/s.
 const KERNEL_BUFFER_BYTES: usize = 4 << 20;

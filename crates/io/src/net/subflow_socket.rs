@@ -73,7 +73,7 @@ mod tests {
 
     use super::*;
     use crate::net::socket::Bind;
-    use crate::options::Family;
+    use crate::settings::Family;
 
     /// Drains a socket: the sender's port and the bytes of each datagram.
     fn drain(socket: &mut Socket) -> Vec<(u16, Vec<u8>)> {

@@ -24,12 +24,13 @@ use super::response::PreparedUpload;
 use super::service::Service;
 use super::sessions::{Sessions, most_requests, stock};
 use crate::cancel::Cancel;
+use crate::control::Control;
 use crate::error::{Error, RequestErrorKind};
 use crate::memory_budget::MemoryBudget;
 use crate::name_log::NameLog;
 use crate::net::listener::ConnectionKey;
 use crate::net::poller::{ReadySet, Waker};
-use crate::options::{Control, Options};
+use crate::options::Options;
 use crate::permissions::Permissions;
 use crate::request_error::RequestError;
 use crate::transfer::announcement::Announcement;
@@ -86,7 +87,7 @@ impl ServerState<'_> {
         let session = session.with_control(Some(&control));
         let waker = self.waker.marking(&self.marks, key.number());
         let subflows = self.subflows_for(stem, &waker);
-        let at_first = parameters.max_outstanding.min(self.options.buffers);
+        let at_first = parameters.max_outstanding.min(self.options.buffers.count);
         let image_bytes = image_bytes as usize;
         let mut buffers = BufferShare { image_bytes, at_first, shared: 0, beyond: 0 };
         let mut names = NameLog::new(memory_share.lease());
@@ -109,7 +110,7 @@ impl ServerState<'_> {
                 let (stock, shared, beyond) = stock.map_err(busy)?;
                 buffers.add(shared, beyond);
                 names = waiting.prepared.names.clone();
-                let with = (waker, subflows, self.options.max_bytes);
+                let with = (waker, subflows, self.options.settings.max_bytes);
                 let PendingUpload { upload_key, prepared, .. } = waiting;
                 receiving(upload_key, *prepared, promised(parameters), session, stock, with)
             }

@@ -34,10 +34,11 @@ use crate::destination::Destination;
 use crate::error::{Error, OptionsError, RequestErrorKind, Unsendable, Warning, shown};
 use crate::net::establish::Establish;
 use crate::observer::Observer;
-use crate::options::{Options, Overwrite, Selection, Source};
+use crate::options::{Options, Selection, Source};
 use crate::parallel_streams::ParallelStreams;
 use crate::progress::Summary;
 use crate::request_error::RequestError;
+use crate::settings::Overwrite;
 use crate::ticket::Rendezvous;
 use crate::transfer::receive::{Ask, receive_via};
 
@@ -234,9 +235,9 @@ impl Client<'_> {
     }
 
     /// Copies a file on the server to another path, with `trees` a directory too.
-    /// [`Options::overwrite`] says whether an existing file there is replaced, and
-    /// [`Options::preserve`] whether times and permissions are kept. Returns how many files,
-    /// directories and links were copied.
+    /// [`crate::TransferSettings::overwrite`] says whether an existing file there is replaced, and
+    /// [`crate::TransferSettings::preserve`] whether times and permissions are kept. Returns how
+    /// many files, directories and links were copied.
     pub fn copy(
         &self,
         path: &[u8],
@@ -244,8 +245,8 @@ impl Client<'_> {
         trees: bool,
         observer: &mut dyn Observer,
     ) -> Result<u64, Error> {
-        let replace = self.options.overwrite == Overwrite::Always;
-        let how = Copying { replace, trees, keep: self.options.preserve };
+        let replace = self.options.settings.overwrite == Overwrite::Always;
+        let how = Copying { replace, trees, keep: self.options.settings.preserve };
         self.count(Operation::Copy(CopyRequest { to: plain(to)?, how }), path, observer)
     }
 
@@ -291,8 +292,9 @@ impl Client<'_> {
 
     /// Puts files and trees of this machine under a path, as scp understands it: into a directory
     /// that exists, or as a single thing of that name. How they are stored,
-    /// [`Options::overwrite`], [`Options::atomic`], [`Options::preserve`],
-    /// [`Options::keep_times`] and [`Options::verify`] say.
+    /// [`crate::TransferSettings::overwrite`], [`crate::TransferSettings::atomic`],
+    /// [`crate::TransferSettings::preserve`], [`crate::TransferSettings::keep_times`] and
+    /// [`crate::TransferSettings::verify`] say.
     pub fn put(
         &self,
         mut selection: Selection,
@@ -380,7 +382,7 @@ impl Client<'_> {
         }
         let _turn = self.upload_turn()?;
         let RangeLabels { file: of, range: label } = labels;
-        let put = PutRangeRequest { file: of, label, range, verify: self.options.verify };
+        let put = PutRangeRequest { file: of, label, range, verify: self.options.settings.verify };
         let mut lines = self.call(Operation::PutRange(put), path, observer)?.into_iter();
         let Some(ResponseItem::Put(number, name)) = lines.next() else { return Err(odd()) };
         let items = vec![(file, Some(OsString::from_vec(name)))];
@@ -399,7 +401,7 @@ impl Client<'_> {
         observer: &mut dyn Observer,
     ) -> Result<(), Error> {
         let Joined { to, label, total, bytes, mode, modified } = *joined;
-        let replace = self.options.overwrite == Overwrite::Always;
+        let replace = self.options.settings.overwrite == Overwrite::Always;
         let to = plain(to)?;
         let join = JoinRequest { to, file: label, total, bytes, mode, modified, replace };
         self.count(Operation::Join(join), path, observer).map(drop)
@@ -421,13 +423,13 @@ impl Client<'_> {
         observer: &mut dyn Observer,
     ) -> Result<(u64, Option<OsString>, Option<StaticKey>), Error> {
         let put = PutOptions {
-            replace: self.options.overwrite == Overwrite::Always,
+            replace: self.options.settings.overwrite == Overwrite::Always,
             several: several || path.ends_with(b"/") && !tree,
             tree,
-            atomic: self.options.atomic,
-            preserve: self.options.preserve,
-            times: self.options.keep_times,
-            verify: self.options.verify,
+            atomic: self.options.settings.atomic,
+            preserve: self.options.settings.preserve,
+            times: self.options.settings.keep_times,
+            verify: self.options.settings.verify,
             label: self.options.label,
             via_server,
         };
@@ -463,7 +465,7 @@ impl Client<'_> {
         let path = plain(path)?;
         let mut options = self.options.clone();
         options.server_request.request = Request { operation, path }.encode();
-        options.client = Some(ASK.to_owned());
+        options.network.client = Some(ASK.to_owned());
         Ok(options)
     }
 
@@ -491,11 +493,11 @@ impl Client<'_> {
         let repeats = operation.kind().is_repeatable();
         let mut options = self.asking(operation, path)?;
         if small {
-            (options.buffer_bytes, options.buffers) = (CALL_BUFFER_BYTES, CALL_BUFFERS);
-            options.buffer_memory = 0;
+            (options.buffers.bytes, options.buffers.count) = (CALL_BUFFER_BYTES, CALL_BUFFERS);
+            options.buffers.memory = 0;
         }
-        (options.trace, options.manifest, options.max_bytes) = (None, None, None);
-        (options.on_file, options.streams) = (None, ParallelStreams::Most(1));
+        (options.trace, options.manifest, options.settings.max_bytes) = (None, None, None);
+        (options.on_file, options.settings.streams) = (None, ParallelStreams::Most(1));
         let (mut quiet, mut first) = (Quiet(observer), None);
         for last in [false, true] {
             let session = self.session.map(|session| session.mux(&mut quiet, self.cancel));

@@ -19,10 +19,10 @@ use super::requests::facts::UploadKey;
 use super::requests::request::Request;
 use super::response::Done;
 use crate::cancel::Cancel;
+use crate::control::Control;
 use crate::error::Error;
 use crate::memory_budget::{MemoryLease, MemoryShare};
 use crate::name_log::NameLog;
-use crate::options::Control;
 use crate::permissions::Permissions;
 use crate::request_error::RequestError;
 

@@ -16,6 +16,7 @@ use super::requests::send::PushTarget;
 use super::response_decoder::server_error;
 use super::sessions::{Sessions, stock};
 use crate::cancel::Cancel;
+use crate::control::Control;
 use crate::disk::file_list::FileList;
 use crate::error::{Error, RequestErrorKind};
 use crate::keys::tofu;
@@ -23,7 +24,7 @@ use crate::name_log::NameLog;
 use crate::net::establish::Establish;
 use crate::net::poller::Waker;
 use crate::observer::Observer;
-use crate::options::{Control, Options};
+use crate::options::Options;
 use crate::permissions::Permissions;
 use crate::progress::{LimitedBy, Progress, Summary};
 use crate::request_error::RequestError;
@@ -66,7 +67,7 @@ impl PushContext {
             return Err(RequestError::new(RequestErrorKind::Forbidden, why));
         }
         let busy = |why: String| RequestError::new(RequestErrorKind::Busy, why);
-        let wanted = (options.buffers.into(), image_bytes);
+        let wanted = (options.buffers.count.into(), image_bytes);
         let (stock, shared, beyond) =
             stock((pool, sessions), session, wanted, (connections, false))
                 .map_err(|error| busy(error.to_string()))?;
@@ -76,9 +77,9 @@ impl PushContext {
             return Err(busy("there is no memory for that; try again later".to_owned()));
         }
         let mut options = options.clone();
-        options.buffers = u32::try_from(buffers).unwrap_or(u32::MAX);
-        options.buffer_memory = 0;
-        options.port = 0;
+        options.buffers.count = u32::try_from(buffers).unwrap_or(u32::MAX);
+        options.buffers.memory = 0;
+        options.network.port = 0;
         options.control = Some(control.clone());
         Ok(Self { options, seen: Arc::default(), waker })
     }

@@ -17,7 +17,7 @@ use crate::disk::staging::kept_name;
 use crate::error::{Error, RequestErrorKind};
 use crate::net::establish::{Establish, Mux};
 use crate::observer::Observer;
-use crate::options::{Expected, Options, Source};
+use crate::options::{Expected, Source};
 use crate::parallel_streams::ParallelStreams;
 use crate::progress::Summary;
 use crate::transfer::receive::{Ask, receive_via};
@@ -70,7 +70,7 @@ impl Client<'_> {
     /// The destination in this directory. Existing files with its name, and the parts of an earlier
     /// try, count as free space.
     fn room_for(&self, fetch: &Fetch, directory: &Path) -> FreeSpace {
-        let label = self.options.label.filter(|_| !self.options.atomic);
+        let label = self.options.label.filter(|_| !self.options.settings.atomic);
         let names = BTreeSet::from([fetch.name.clone(), kept_name(label.as_ref()).into()]);
         FreeSpace::new(directory.to_path_buf(), Some(names))
     }
@@ -86,7 +86,7 @@ impl Client<'_> {
         let (trees, name) = (fetch.trees, fetch.name.as_bytes().to_vec());
         let get = Operation::Get(GetRequest { trees, name, subflows });
         let mut options = self.asking(get, &fetch.path)?;
-        (options.server_request.total, options.streams) = (fetch.bytes, choice);
+        (options.server_request.total, options.settings.streams) = (fetch.bytes, choice);
         let names = BTreeSet::from([fetch.name.clone()]);
         let only = options.expected.take().and_then(|expected| expected.only);
         options.expected = Some(Expected { names, directories: fetch.trees, only });
@@ -102,8 +102,8 @@ impl Client<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Summary, Error> {
         let mut options = self.options.clone();
-        (options.server_request.put, options.client) = (Some(number), None);
-        let list = FileList::new(source, !options.atomic, self.cancel)?;
+        (options.server_request.put, options.network.client) = (Some(number), None);
+        let list = FileList::new(source, !options.settings.atomic, self.cancel)?;
         let line = self.known_line();
         let meets = Establish::Meet(self.rendezvous);
         let way = line.as_ref().map_or(meets, Establish::Branch);
@@ -132,10 +132,11 @@ impl Client<'_> {
     /// The number of subflows in the request, and that of the receiver. Both ends must agree,
     /// whichever route it takes.
     fn subflows_of(&self, way: Establish<'_>) -> (u64, ParallelStreams) {
-        let options = Options { client: None, ..self.options.clone() };
+        let mut options = self.options.clone();
+        options.network.client = None;
         match subflows::asked(&options, way.meets()) {
             1 => (0, ParallelStreams::Most(1)),
-            subflows => (subflows.into(), options.streams),
+            subflows => (subflows.into(), options.settings.streams),
         }
     }
 

@@ -85,9 +85,9 @@ pub fn serve(
     let pool = MemoryPool::new(service.memory, service.max_sessions.into());
     let options = within(service, options, &pool)?;
     let socket = Socket::bind(&Bind {
-        address: options.bind,
-        port: options.port,
-        family: options.family,
+        address: options.network.bind,
+        port: options.network.port,
+        family: options.settings.family,
         answering: true,
         ..Bind::default()
     })?;
@@ -169,8 +169,9 @@ fn within(
     let table = Config::new(Wire::Sealed, Role::Sender).table_bytes;
     let most = pool.buffer_bytes(table).ok_or(OptionsError::Memory(service.memory))?;
     let slow = service.max_rate.map_or(u32::MAX, buffer_at);
-    options.buffer_bytes = options.buffer_bytes.min(most).min(slow);
-    if let (Some(rate), Policy::Fair { ceiling }) = (service.max_rate, &mut options.policy) {
+    options.buffers.bytes = options.buffers.bytes.min(most).min(slow);
+    if let (Some(rate), Policy::Fair { ceiling }) = (service.max_rate, &mut options.settings.policy)
+    {
         *ceiling = Some(ceiling.map_or(rate, |ceiling| ceiling.min(rate)));
     }
     Ok(options)
@@ -404,7 +405,7 @@ impl ServerApp<'_> {
         let push = match is_push {
             true => {
                 let image_bytes =
-                    (self.state.options.buffer_bytes + self.state.config.table_bytes) as usize;
+                    (self.state.options.buffers.bytes + self.state.config.table_bytes) as usize;
                 let waker = self.state.waker.marking(&self.state.marks, key.number());
                 let options = (&self.state.options, image_bytes);
                 let place = (&mut self.state.pool, &mut self.state.sessions, connections);

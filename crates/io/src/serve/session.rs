@@ -114,7 +114,8 @@ impl Session {
     pub fn new(rendezvous: Rendezvous, options: &Options) -> Self {
         let mut options = options.clone();
         (options.trace, options.control) = (None, None);
-        let state = if options.port == 0 { SessionState::Closed } else { SessionState::Unshared };
+        let state =
+            if options.network.port == 0 { SessionState::Closed } else { SessionState::Unshared };
         let state = Mutex::new(state);
         let (puts, beside, over) = (Mutex::new(0), AtomicUsize::new(0), Condvar::new());
         Self(Arc::new(SessionInner { rendezvous, options, state, puts, beside, over }))

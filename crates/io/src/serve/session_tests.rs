@@ -47,7 +47,8 @@ impl Host {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("root")).unwrap();
         let service = Service::new(directory.path().join("root"));
-        let options = Options { bind: Some([127, 0, 0, 1].into()), ..Options::default() };
+        let mut options = Options::default();
+        options.network.bind = Some([127, 0, 0, 1].into());
         let ((tickets, ticket), (records, accounts)) = (channel(), channel());
         let cancel = Cancel::default();
         let (at, ends) = (options.clone(), cancel.clone());

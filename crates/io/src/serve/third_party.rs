@@ -74,10 +74,10 @@ impl Client<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Summary, Error> {
         let mut options = self.asking(send, &fetch.path)?;
-        (options.buffer_bytes, options.buffers) = (BUFFER_BYTES, BUFFERS);
-        options.buffer_memory = 0;
-        (options.trace, options.manifest, options.max_bytes) = (None, None, None);
-        (options.on_file, options.streams) = (None, ParallelStreams::Most(1));
+        (options.buffers.bytes, options.buffers.count) = (BUFFER_BYTES, BUFFERS);
+        options.buffers.memory = 0;
+        (options.trace, options.manifest, options.settings.max_bytes) = (None, None, None);
+        (options.on_file, options.settings.streams) = (None, ParallelStreams::Most(1));
         let (lines, found) = ResponseDecoder::new(0);
         let mut watch = PushObserver { observer, found, moved: [0; 6], over: false };
         let way = Establish::Meet(self.rendezvous);

@@ -42,8 +42,10 @@ fn key(number: u8) -> StaticKey {
 }
 
 fn options() -> Options {
-    let (bind, death_timer) = (Some([127, 0, 0, 1].into()), Duration::from_secs(3));
-    Options { bind, death_timer, ..Options::default() }
+    let mut options = Options::default();
+    options.network.bind = Some([127, 0, 0, 1].into());
+    options.settings.death_timer = Duration::from_secs(3);
+    options
 }
 
 /// A server in a thread of its own, which knows one client.

@@ -2,7 +2,7 @@
 
 use netblt_proto::config::RuntimeSettings;
 
-use crate::options::Control;
+use crate::control::Control;
 
 /// The last seen state of a transfer's control handle.
 #[derive(Debug, Default)]

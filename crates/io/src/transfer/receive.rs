@@ -79,7 +79,7 @@ pub fn list(
     cancel: &Cancel,
 ) -> Result<Vec<Offered>, Error> {
     let mut options = options.clone();
-    options.client = Some(REQUEST.to_owned());
+    options.network.client = Some(REQUEST.to_owned());
     let (lines, offered) = ListDecoder::new();
     let destination = Destination::writer(lines);
     let way = Establish::Meet(rendezvous);
@@ -109,7 +109,7 @@ pub(crate) fn receive_via(
     let warn = |warning| observer.warn(&warning);
     let place = match &destination {
         Destination::Directory(path) => {
-            let label = options.label.filter(|_| !options.atomic);
+            let label = options.label.filter(|_| !options.settings.atomic);
             Some(path.join(kept_name(label.as_ref())))
         }
         Destination::File(_) | Destination::Stream(_) => None,
@@ -123,17 +123,17 @@ pub(crate) fn receive_via(
     };
     let mut writer = writer(destination, options, Layout::of(&config)?, warn)?;
     let sends_have_early = options.wire == Wire::Sealed && writer.had().is_empty();
-    let stock = buffers(options.buffers, capacity(&config), 0)?;
+    let stock = buffers(options.buffers.count, capacity(&config), 0)?;
     let (mut host, mut peer) = establish::meet(way, options, &config, observer, cancel)?;
     let session = TransferSession::new(&mut *observer, cancel, &config)
-        .with_accept_timeout(way.listens(), options.wait);
+        .with_accept_timeout(way.listens(), options.network.wait);
     let session = session.with_control(options.control.as_ref());
     let room = room.map(|room| (room, writer.kept_bytes()));
     let mut app = Receiving::new(session, writer, stock, host.poller.waker());
     app.pool.allow_in_all(config.max_outstanding);
     app.over_subflows(SubflowFactory::of(options, way.meets(), &host));
     (app.room, app.max_bytes, app.ask, app.sends_have_early) =
-        (room, options.max_bytes, ask, sends_have_early);
+        (room, options.settings.max_bytes, ask, sends_have_early);
     app.verdict_sent_elsewhere = peer.is_branch();
     (app.request, app.announced) =
         (options.server_request.request.clone(), options.server_request.total);
@@ -207,7 +207,7 @@ pub(crate) fn writer(
     layout: Layout,
     mut warn: impl FnMut(Warning),
 ) -> Result<Box<dyn Writer>, Error> {
-    let overwrite = options.overwrite;
+    let overwrite = options.settings.overwrite;
     let mut report_notes = |notes: Vec<String>| {
         notes.into_iter().for_each(|note| warn(Warning::Leftover(note)));
     };
@@ -215,14 +215,17 @@ pub(crate) fn writer(
         (Destination::Directory(path), Wire::Sealed) => {
             let mut writer = DirectoryWriter::new(&path, overwrite, layout)?;
             report_notes(writer.take_notes());
-            let writer = writer.with_max_files(options.max_files).within(&options.memory_share);
-            let writer = writer.expecting(options.expected.clone()).atomic(options.atomic);
-            let writer = writer.preserving(options.preserve, options.keep_times);
-            let writer = writer.with_extras(options.extras).reading_back(options.verify);
+            let writer =
+                writer.with_max_files(options.settings.max_files).within(&options.memory_share);
+            let writer = writer.expecting(options.expected.clone()).atomic(options.settings.atomic);
+            let writer = writer.preserving(options.settings.preserve, options.settings.keep_times);
+            let writer =
+                writer.with_extras(options.settings.extras).reading_back(options.settings.verify);
             let writer = writer.renaming(options.rename.as_deref());
             let writer = writer.naming(options.name_log.clone());
             let writer = writer.labelled(options.label).of_range(options.range);
-            let mut writer = writer.resuming(options.resume, options.partial_expiry)?;
+            let mut writer =
+                writer.resuming(options.settings.resume, options.settings.partial_expiry)?;
             report_notes(writer.take_notes());
             let manifest = options.manifest.as_deref().map(Manifest::create).transpose()?;
             Box::new(writer.listing(manifest, options.on_file.clone()))

@@ -36,9 +36,10 @@ use crate::net::event_loop::{self, Application, Feed};
 use crate::net::poller::Waker;
 use crate::net::trace_file::{DiskEvent, DiskSide};
 use crate::observer::Observer;
-use crate::options::{OnFile, Options, Resume, Source};
+use crate::options::{OnFile, Options, Source};
 use crate::path_cache;
 use crate::progress::{FilePosition, Summary};
+use crate::settings::Resume;
 use crate::ticket::Rendezvous;
 use crate::transfer::announcement::Announcement;
 use crate::transfer::buffer_pool::BufferPool;
@@ -69,7 +70,7 @@ pub(crate) fn send_via(
     observer: &mut dyn Observer,
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
-    let lenient = !options.atomic && options.wire == Wire::Sealed;
+    let lenient = !options.settings.atomic && options.wire == Wire::Sealed;
     let list = FileList::new(source, lenient, cancel)?;
     list.warnings().iter().for_each(|warning| observer.warn(warning));
     send_list(&list, way, options, observer, cancel)
@@ -86,16 +87,16 @@ pub(crate) fn send_list(
     let transfer_bytes = list.total_bytes();
     let config = announcing(way, options, list);
     let mut own_reader = Some(open_reader(list, &config, options)?);
-    let stock = buffers(options.buffers, capacity(&config), 0)?;
+    let stock = buffers(options.buffers.count, capacity(&config), 0)?;
     let (mut host, mut peer) = establish::meet(way, options, &config, observer, cancel)?;
     let mut stock = Some(stock);
     let (mut app, sent) = loop {
         let session = TransferSession::new(&mut *observer, cancel, &config)
-            .with_accept_timeout(way.listens(), options.wait);
+            .with_accept_timeout(way.listens(), options.network.wait);
         let session = session.with_control(options.control.as_ref());
         let stock = match stock.take() {
             Some(stock) => stock,
-            None => buffers(options.buffers, capacity(&config), 0)?,
+            None => buffers(options.buffers.count, capacity(&config), 0)?,
         };
         let reader = match own_reader.take() {
             Some(reader) => reader,
@@ -103,7 +104,7 @@ pub(crate) fn send_list(
         };
         let mut app = Sending::new(session, reader, stock, transfer_bytes, host.poller.waker());
         app.pool.allow_in_all(config.max_outstanding);
-        (app.resumes, app.policy) = (options.resume != Resume::Never, config.policy);
+        (app.resumes, app.policy) = (options.settings.resume != Resume::Never, config.policy);
         app.subflows = subflows::SendSubflows::may(SubflowFactory::of(options, way.meets(), &host));
         (app.offers, app.files) = (Some(list), list.files_in_all());
         let sent =
@@ -213,14 +214,14 @@ fn remember(options: &Options, end: Option<&Endpoint>, stats: &Stats) {
 }
 
 fn remembers(options: &Options) -> bool {
-    options.path_cache && options.wire == Wire::Sealed
+    options.settings.path_cache && options.wire == Wire::Sealed
 }
 
 /// Announces what is known of the files in the client string, if that has no other text; and gives
 /// the machine the saved rate of the path.
 fn announcing(way: Establish<'_>, options: &Options, list: &FileList) -> Config {
     let mut config = config(options, Role::Sender, list.total_bytes());
-    if let (None, Wire::Sealed) = (&options.client, options.wire) {
+    if let (None, Wire::Sealed) = (&options.network.client, options.wire) {
         let files = list.total_bytes().and_then(|_| list.files_in_all());
         let put = options.server_request.put;
         let subflows =
@@ -247,7 +248,7 @@ fn open_reader(list: &FileList, config: &Config, options: &Options) -> Result<So
     let manifest = options.manifest.as_deref().map(Manifest::create).transpose()?;
     let reports_files = options.on_file.is_some() && config.wire == Wire::Sealed;
     let reader = reader(list, config)?.listing(manifest, reports_files);
-    Ok(reader.with_extras(options.extras).naming(options.name_log.clone()))
+    Ok(reader.with_extras(options.settings.extras).naming(options.name_log.clone()))
 }
 
 fn reader(list: &FileList, config: &Config) -> Result<SourceReader, Error> {

@@ -18,13 +18,13 @@ use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
 use crate::cancel::Cancel;
+use crate::control::Control;
 use crate::cpu_usage::CpuUsage;
 use crate::disk::layout::Layout;
 use crate::error::{Error, Warning, in_units, system_message};
 use crate::error_kind::REFUSED_WORD;
 use crate::net::connections::Oversize;
 use crate::observer::Observer;
-use crate::options::Control;
 use crate::progress::{FilePosition, Progress};
 use crate::request_error::RequestError;
 use crate::transfer::buffer_pool::SPARE_BYTES;

@@ -59,11 +59,11 @@ const SUBFLOW: &str = "netblt-subflow";
 /// How many subflows `options` ask for, of an end that `listens` or calls; one where there can be
 /// no more.
 pub(crate) fn asked(options: &Options, listens: Option<bool>) -> u8 {
-    let follows = matches!(options.policy, Policy::Emulated(_));
-    let is_files = options.client.is_none() || !options.server_request.request.is_empty();
+    let follows = matches!(options.settings.policy, Policy::Emulated(_));
+    let is_files = options.network.client.is_none() || !options.server_request.request.is_empty();
     // A branch shares the socket of its connection.
     let can = options.wire == Wire::Sealed && is_files && listens.is_some();
-    match options.streams {
+    match options.settings.streams {
         _ if !can || follows => 1,
         ParallelStreams::Auto => cpu_watch::most(),
         ParallelStreams::Most(subflows) => subflows.clamp(1, MAX_SUBFLOWS),
@@ -130,7 +130,8 @@ impl SubflowFactory {
         let own = Some(asked(options, listens)).filter(|own| *own > 1)?;
         let sockets = SubflowSockets::beside(&host.socket).ok().map(Arc::new);
         let (clock, waker) = (host.clock, host.poller.waker());
-        let (auto, active) = (options.streams == ParallelStreams::Auto, listens == Some(false));
+        let (auto, active) =
+            (options.settings.streams == ParallelStreams::Auto, listens == Some(false));
         let left = Arc::clone(&LEFT);
         Some(Arc::new(Self { own, auto, active, sockets, clock, waker, left }))
     }
@@ -575,7 +576,7 @@ pub(crate) fn announce(
     config: Config,
 ) -> Config {
     match asked(options, listens) {
-        subflows if subflows > 1 && options.client.is_none() => {
+        subflows if subflows > 1 && options.network.client.is_none() => {
             Config { client: format!("{name} {FIELD}={subflows}"), ..config }
         }
         _ => config,

@@ -61,8 +61,8 @@ pub(crate) struct Host {
 
 pub(crate) fn options() -> Options {
     let mut options = Options::default();
-    options.bind = Some("127.0.0.1".parse().unwrap());
-    options.buffers = 8;
+    options.network.bind = Some("127.0.0.1".parse().unwrap());
+    options.buffers.count = 8;
     options
 }
 
@@ -74,7 +74,7 @@ impl Host {
     /// At a port.
     pub(crate) fn start_at(port: u16, change: impl FnOnce(&mut Service)) -> Self {
         let mut options = options();
-        options.port = port;
+        options.network.port = port;
         Self::start_with(options, change)
     }
 
@@ -122,7 +122,7 @@ impl Host {
         let (_, accounts) = channel();
         let mut options = self.options.clone();
         // A client that is not admitted gets no authentic answer.
-        options.death_timer = Duration::from_secs(3);
+        options.settings.death_timer = Duration::from_secs(3);
         Self {
             directory: tempfile::tempdir().unwrap(),
             rendezvous,

@@ -28,9 +28,9 @@ use netblt_proto::wire::packet::{End, Verdict};
 /// Options for a transfer over loopback.
 pub(crate) fn options() -> Options {
     let mut options = Options::default();
-    options.bind = Some("127.0.0.1".parse().unwrap());
-    options.death_timer = Duration::from_secs(60);
-    options.buffers = 8;
+    options.network.bind = Some("127.0.0.1".parse().unwrap());
+    options.settings.death_timer = Duration::from_secs(60);
+    options.buffers.count = 8;
     options
 }
 

@@ -67,11 +67,11 @@ fn target_ticket(args: &Args, target: Option<&OsStr>) -> Result<Ticket, Failure>
 /// Both ends in this process, over loopback.
 pub(super) fn run_here(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
     let mut options = args.options()?;
-    let loopback = match options.family {
+    let loopback = match options.settings.family {
         Family::V6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
         Family::V4 | Family::Any => IpAddr::V4(Ipv4Addr::LOCALHOST),
     };
-    options.bind = Some(options.bind.unwrap_or(loopback));
+    options.network.bind = Some(options.network.bind.unwrap_or(loopback));
     let (tickets, ticket) = channel();
     let (results, there) = channel();
     let server = thread::Builder::new().name("server".to_owned()).spawn({
@@ -281,7 +281,7 @@ fn conclude(args: &Args, options: &Options, tested: &FinishedTest) {
             wire: options.wire,
             load: tested.load,
             reverse: args.test.reverse,
-            policy: options.policy.name(),
+            policy: options.settings.policy.name(),
             streams: &tested.streams,
         });
         let end = document::end(outcomes, fixed);

@@ -20,7 +20,7 @@ pub(super) fn run(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
     let mut options = args.options()?;
     match args.connection.raw_ip {
         true => options.rfc998.port = Some(args.port()),
-        false => options.port = args.port(),
+        false => options.network.port = args.port(),
     }
     if args.private && args.connection.wire == WireName::Rfc998 {
         return Err(Failure::usage("--private needs the sealed wire: rfc998 knows no secrets"));

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netblt::{Cancel, Error, Options, Overwrite};
+use netblt::{Cancel, Error, Options};
 
 use crate::copy::job::CopyJob;
 use crate::copy::server::sources::nothing;
@@ -84,23 +84,8 @@ pub(crate) fn patiently<T>(
 
 /// The options of a transfer with a server.
 pub(crate) fn options(job: CopyJob<'_>) -> Result<Options, Failure> {
-    let (args, mut options) = (job.args, job.options.clone());
-    let (ipv4, ipv6) = args.family();
-    options.family = crate::args::family(ipv4, ipv6);
-    options.port = free_port(args.ports(), (ipv4, ipv6))?;
-    options.repair = args.repair.unwrap_or_default();
-    options.policy = args.policy.policy(args.ceiling());
-    options.path_cache = !args.no_path_cache;
-    options.death_timer = args.death_timer;
-    options.overwrite = Overwrite::Always;
-    options.atomic = args.atomic;
-    options.resume = args.resume.into();
-    options.partial_expiry = args.keep_partial();
-    options.verify = args.verify;
-    (options.preserve, options.keep_times) = (args.preserve, args.preserve);
-    options.manifest.clone_from(&args.manifest);
-    options.max_files = args.max_files();
-    options.streams = args.streams.unwrap_or_default();
+    let mut options = job.options.clone();
+    options.network.port = free_port(job.args.ports(), job.args.family())?;
     Ok(options)
 }
 

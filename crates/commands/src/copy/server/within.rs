@@ -24,7 +24,8 @@ impl CopyWithin {
         let mut landing = ServerTarget::new(target, sources.len() > 1);
         self.common.each_of(sources.iter().cloned().map(Ok), true, cancel, |server, served| {
             let mut options = server.options.clone();
-            (options.overwrite, options.preserve) = (Overwrite::Always, self.preserve);
+            (options.settings.overwrite, options.settings.preserve) =
+                (Overwrite::Always, self.preserve);
             let server = Client { options: &options, ..*server };
             let apart = self.trees && means_contents(&served.path) && landing.is_one(&server)?;
             let sources = expand(&server, served, apart)?;

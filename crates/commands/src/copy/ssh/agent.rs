@@ -33,7 +33,7 @@ use crate::copy::ssh::messages::{
 use crate::copy::ssh::probe::{Prober, Side, no_socket, plausible};
 use crate::copy::ssh::tunnel::Tunnel;
 use crate::exit::{Code, Failure};
-use crate::{args, hardening, selection_args, signals};
+use crate::{hardening, selection_args, signals};
 
 /// The other side of `netblt cp`, which starts it through ssh
 ///
@@ -126,14 +126,15 @@ impl Agent {
             ClientMessage::Start(start) => start,
             _ => return Err(out_of_place()),
         };
-        let mut options = start.options();
+        let mut options = Options::default();
+        options.settings = start.settings.clone();
         if let AgentTask::Receive { .. } = start.job {
             // Its sender got the ceiling, too, and may get another one on the way. A ceiling that
             // both agree on at the opening could only be lowered.
-            options.policy = options.policy.with_ceiling(None);
+            options.settings.policy = options.settings.policy.with_ceiling(None);
         }
         let (mut part, plan, skipped) = self.understand(&start, &mut options)?;
-        let family = (start.ipv4, start.ipv6);
+        let family = start.settings.family;
         let side =
             if start.third == Some(ThirdPartyRole::Client) { Side::Client } else { Side::Agent };
         let bind = |udp: &Udp| Prober::bind(udp.ports, family, (&start.secret, side));
@@ -176,15 +177,12 @@ impl Agent {
     ) -> Result<(AgentRole, AgentPlan, u64), Failed> {
         let file_failure = |text: String| Failure::new(Code::File, text);
         match &start.job {
-            AgentTask::Receive { target, several, directory, names, preserve, max_files } => {
+            AgentTask::Receive { target, several, directory, names } => {
                 let target_dir = Target::of(target, *several, *directory, names);
                 let target_dir = target_dir.map_err(file_failure)?;
                 if !start.dry_run {
                     options.label = target_dir.label();
                 }
-                options.overwrite = start.existing.overwrite();
-                (options.preserve, options.keep_times) = (*preserve, *preserve);
-                options.max_files = *max_files;
                 let names = target_dir.name.as_ref().map_or(&names[..], std::slice::from_ref);
                 options.incoming_names =
                     (!names.is_empty()).then(|| names.iter().cloned().collect());
@@ -361,7 +359,7 @@ impl Agent {
         secret: Secret,
         options: &mut Options,
     ) -> Result<Rendezvous, Failed> {
-        options.port = port;
+        options.network.port = port;
         Ok(match way {
             DataPath::Listen => Rendezvous::Await(secret),
             DataPath::Call(address) => {
@@ -443,7 +441,7 @@ fn out_of_place() -> Failed {
 /// The addresses for the client's probes: that at which it reached sshd, and all others.
 fn addresses(start: &StartRequest) -> Vec<IpAddr> {
     let mut all: Vec<IpAddr> = ssh_connection().map(|(_, server)| server).into_iter().collect();
-    let family = args::family(start.ipv4, start.ipv6);
+    let family = start.settings.family;
     for ip in own_addresses(Ipv6Addr::UNSPECIFIED.into(), family) {
         if !all.contains(&ip) {
             all.push(ip);

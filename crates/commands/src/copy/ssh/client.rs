@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use netblt::net::addresses::own_addresses;
 use netblt::{
-    Carried, Destination, Error, Expected, Extras, LimitedBy, Observer, Options, Progress,
-    Rendezvous, Selection, SkipFilter, Source, Summary, Ticket, Warning,
+    Carried, Destination, Error, Expected, LimitedBy, Observer, Options, Progress, Rendezvous,
+    Selection, SkipFilter, Source, Summary, Ticket, Warning,
 };
 use netblt_proto::api::printable_bytes;
 use netblt_proto::config::{Role, Secret};
@@ -29,8 +29,7 @@ use crate::copy::options::{CopyArgs, Fallback};
 use crate::copy::ssh::command::SshOptions;
 use crate::copy::ssh::connect::connect;
 use crate::copy::ssh::messages::{
-    AgentMessage, AgentPlan, AgentTask, ClientMessage, DataPath, StartRequest, Udp, repair_percent,
-    stream_count,
+    AgentMessage, AgentPlan, AgentTask, ClientMessage, DataPath, StartRequest, Udp,
 };
 use crate::copy::ssh::probe::{Prober, Side, no_socket, plausible};
 use crate::copy::ssh::session::{SessionEvent, SshSession, is_echo, unless_stopped};
@@ -38,7 +37,7 @@ use crate::copy::ssh::tunnel::Tunnel;
 use crate::exit::{Code, Failure};
 use crate::host::Host;
 use crate::reporter::{self, Reporter};
-use crate::{args, control, selection_args, signals};
+use crate::{control, selection_args, signals};
 
 /// How long UDP is tried.
 pub(crate) const TRY: Duration = Duration::from_millis(2500);
@@ -157,9 +156,7 @@ impl CopyClient<'_> {
         };
         let port = prober.as_ref().map(Prober::port).transpose().map_err(cannot)?;
         let start = self.start_order(&part, &secret, port);
-        let mut options = start.options();
-        options.trace.clone_from(&self.job.options.trace);
-        options.manifest.clone_from(&self.job.options.manifest);
+        let mut options = self.job.options.clone();
         self.link.send(&ClientMessage::Start(start))?;
         if let (LocalTask::Receive { .. }, Some(listed)) = (&part, &self.listed) {
             self.send_list(listed)?;
@@ -202,8 +199,6 @@ impl CopyClient<'_> {
                 several: found.asked > 1,
                 directory: found.sources.iter().any(|source| source.directory),
                 names: found.items(None).map(|items| names(&items)).unwrap_or_default(),
-                preserve: args.preserve,
-                max_files: args.max_files(),
             },
             LocalTask::Receive { sources, target_dir } => AgentTask::Send {
                 sources: sources.clone(),
@@ -216,8 +211,8 @@ impl CopyClient<'_> {
                 chmod: args.choice.chmod.clone(),
             },
         };
-        let (ipv4, ipv6) = args.family();
-        let own = || own_addresses(Ipv6Addr::UNSPECIFIED.into(), args::family(ipv4, ipv6));
+        let family = self.job.options.settings.family;
+        let own = || own_addresses(Ipv6Addr::UNSPECIFIED.into(), family);
         let udp = port.map(|port| Udp { ports: args.ports(), addresses: own(), port });
         start(args, job, secret, udp)
     }
@@ -293,10 +288,6 @@ impl CopyClient<'_> {
                 let directories = args.recursive || listed.is_some();
                 let (names, only) = (names.into_iter().collect(), listed.map(FilesFrom::only));
                 options.expected = Some(Expected { names, directories, only });
-                options.overwrite = args.existing().overwrite();
-                options.preserve = args.preserve;
-                options.keep_times = args.preserve;
-                options.max_files = args.max_files();
                 if !args.dry_run {
                     options.label = target_dir.label();
                 }
@@ -441,7 +432,7 @@ impl CopyClient<'_> {
             Rendezvous::Connect(Ticket { addresses: vec![address.to_string()], secret })
         };
         if let Some((way, address)) = way {
-            options.port = port.unwrap_or(0);
+            options.network.port = port.unwrap_or(0);
             if let DataPath::Call(at) = way {
                 // The agent learns that when this end listens.
                 self.call = Some(at);
@@ -504,7 +495,7 @@ impl CopyClient<'_> {
         if sends && report.was_open() && self.job.args.resume != ResumeName::Never {
             self.kept = Some(kept_at(&self.link.host.name));
         }
-        let inside = options.carried.is_some();
+        let inside = options.network.carried.is_some();
         let limited = |mut summary: Summary| {
             // The path is what ssh takes, whatever bounds the waiting data.
             if inside && summary.limited_by == LimitedBy::ReceiverBuffers {
@@ -571,8 +562,6 @@ pub(crate) fn start(
     secret: &Secret,
     udp: Option<Udp>,
 ) -> StartRequest {
-    let extras = Extras::from(args.extra);
-    let (ipv4, ipv6) = args.family();
     StartRequest {
         job,
         dry_run: args.dry_run,
@@ -580,19 +569,7 @@ pub(crate) fn start(
         secret: secret.0,
         udp,
         third: None,
-        ipv4,
-        ipv6,
-        atomic: args.atomic,
-        resume: args.resume,
-        no_path_cache: args.no_path_cache,
-        policy: args.policy,
-        repair: args.repair.and_then(repair_percent),
-        streams: args.streams.map(stream_count),
-        verify: args.verify,
-        extras: (extras.owner, extras.xattrs, extras.acls),
-        keep_partial: args.keep_partial().as_secs(),
-        rate: args.ceiling().map(|rate| rate.bits_per_second()),
-        death_timer: args.death_timer.as_secs(),
+        settings: args.settings(),
     }
 }
 

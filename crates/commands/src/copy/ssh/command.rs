@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use netblt::Family;
 
 use crate::copy::ssh::install::Machine;
 use crate::exit::Failure;
@@ -123,10 +124,10 @@ impl SshOptions {
     pub(crate) fn start(
         &self,
         host: &Host,
-        (ipv4, ipv6): (bool, bool),
+        family: Family,
         quiet: bool,
     ) -> Result<(Ssh, ChildStdin, ChildStdout), Failure> {
-        let mut command = self.command(host, (ipv4, ipv6), quiet, &self.overrides(host));
+        let mut command = self.command(host, family, quiet, &self.overrides(host));
         command.arg("-T").arg("-x").arg("--").arg(&host.name).arg(self.remote_command());
         // Not this program's own: a master of ControlPersist keeps it open for longer.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -145,7 +146,7 @@ impl SshOptions {
     pub(crate) fn run(
         &self,
         host: &Host,
-        family: (bool, bool),
+        family: Family,
         script: &str,
         input: File,
     ) -> Result<Output, Failure> {
@@ -156,7 +157,7 @@ impl SshOptions {
     }
 
     /// The type of that machine.
-    pub(crate) fn machine(&self, host: &Host, family: (bool, bool)) -> Result<Machine, Failure> {
+    pub(crate) fn machine(&self, host: &Host, family: Family) -> Result<Machine, Failure> {
         let nothing = File::open("/dev/null").map_err(|error| self.cannot(&error))?;
         let output = self.run(host, family, "uname -sm", nothing)?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -171,18 +172,17 @@ impl SshOptions {
     }
 
     /// `overrides` come first: of two values ssh takes the first.
-    fn command(
-        &self,
-        host: &Host,
-        (ipv4, ipv6): (bool, bool),
-        quiet: bool,
-        overrides: &[&str],
-    ) -> Command {
+    fn command(&self, host: &Host, family: Family, quiet: bool, overrides: &[&str]) -> Command {
         let mut command = Command::new(self.program());
         command.args(overrides);
         // The variables of a parent agent do not concern ssh.
         command.env_remove(crate::args::TICKET_VARIABLE);
-        command.args(ipv4.then_some("-4")).args(ipv6.then_some("-6")).args(quiet.then_some("-q"));
+        let version = match family {
+            Family::Any => None,
+            Family::V4 => Some("-4"),
+            Family::V6 => Some("-6"),
+        };
+        command.args(version).args(quiet.then_some("-q"));
         command.args(self.batch.then_some("-oBatchMode=yes"));
         if let Some(port) = host.port.or(self.port) {
             command.arg("-p").arg(port.to_string());
@@ -220,7 +220,7 @@ impl SshOptions {
 
     /// ssh's effective configuration for this host, a setting a line.
     fn configuration(&self, host: &Host) -> Option<String> {
-        let mut command = self.command(host, (false, false), true, &[]);
+        let mut command = self.command(host, Family::Any, true, &[]);
         command.arg("-G").arg("--").arg(&host.name);
         let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
         String::from_utf8(output.stdout).ok()

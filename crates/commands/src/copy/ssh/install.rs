@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
+use netblt::Family;
 use netblt_proto::api::printable;
 
 use crate::copy::ssh::command::SshOptions;
@@ -60,7 +61,7 @@ impl Machine {
 pub(crate) fn install(
     ssh: &SshOptions,
     host: &Host,
-    family: (bool, bool),
+    family: Family,
     machine: &Machine,
     yes: bool,
     report: &Reporter,

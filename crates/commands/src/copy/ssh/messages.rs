@@ -4,22 +4,16 @@ use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use netblt::{
-    Extras, FecPercent, FecPolicy, LimitedBy, Options, ParallelStreams, Progress, Summary,
-};
-use netblt_proto::units::Rate;
+use netblt::{LimitedBy, Progress, Summary, TransferSettings};
 use serde::{Deserialize, Serialize};
 
-use crate::args::{self, ResumeName, Sharing};
 use crate::copy::existing::{ExistingPolicy, Piece};
 use crate::copy::files_from::FilesFrom;
 
 /// The first bytes of an agent, after any output of the login shell.
 pub(crate) const BANNER: &[u8] = b"\nnetblt far end\n";
 /// The version of the messages. Two programs with different versions do not understand each other.
-pub(crate) const PROTOCOL_VERSION: u32 = 7;
-/// 49 days, in seconds: the protocol has no more (`docs/protocol §9`).
-const MAX_DEATH_TIMER: u64 = 49 * 86_400;
+pub(crate) const PROTOCOL_VERSION: u32 = 8;
 
 /// A message from the client, which the user started, to the agent.
 #[derive(Debug, Serialize, Deserialize)]
@@ -61,87 +55,13 @@ pub(crate) struct StartRequest {
     /// The other end is an agent, too. This one has the client's or the agent's role when they
     /// probe for each other.
     pub(crate) third: Option<ThirdPartyRole>,
-    pub(crate) ipv4: bool,
-    pub(crate) ipv6: bool,
-    /// All or nothing.
-    pub(crate) atomic: bool,
-    /// The rule for the parts of a broken copy.
-    pub(crate) resume: ResumeName,
-    /// Whether owners, extended attributes and access lists are copied.
-    pub(crate) extras: (bool, bool, bool),
-    /// The sending end does not remember the path.
-    #[serde(default)]
-    pub(crate) no_path_cache: bool,
-    /// The sending end's repair packets, in percent; 0 for never. None: it decides.
-    #[serde(default)]
-    pub(crate) repair: Option<u8>,
-    /// The number of connections, 0 for *auto*. None: the agent decides.
-    #[serde(default)]
-    pub(crate) streams: Option<u8>,
-    /// The receiving end reads files back from the disk.
-    pub(crate) verify: bool,
-    /// Seconds that parts of files are kept.
-    pub(crate) keep_partial: u64,
-    /// Bits a second, headers included.
-    pub(crate) rate: Option<u64>,
-    /// The congestion policy of the sending end.
-    #[serde(default)]
-    pub(crate) policy: Sharing,
-    /// Seconds.
-    pub(crate) death_timer: u64,
+    /// The settings of both ends.
+    pub(crate) settings: TransferSettings,
 }
 
 impl std::fmt::Debug for StartRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Start").field("job", &self.job).finish_non_exhaustive()
-    }
-}
-
-impl StartRequest {
-    /// The options of the library that both ends have in common.
-    pub(crate) fn options(&self) -> Options {
-        let mut options = Options::default();
-        let ceiling = self.rate.map(|bits| Rate::from_bytes_per_second(bits / 8));
-        options.policy = self.policy.policy(ceiling);
-        options.family = args::family(self.ipv4, self.ipv6);
-        options.atomic = self.atomic;
-        options.resume = self.resume.into();
-        options.verify = self.verify;
-        options.path_cache = !self.no_path_cache;
-        options.repair = match self.repair {
-            None => FecPolicy::Auto,
-            Some(percent) => {
-                FecPercent::percent(percent).map_or(FecPolicy::Never, FecPolicy::Share)
-            }
-        };
-        options.streams = match self.streams {
-            None => ParallelStreams::default(),
-            Some(0) => ParallelStreams::Auto,
-            Some(count) => ParallelStreams::Most(count),
-        };
-        let (owner, xattrs, acls) = self.extras;
-        options.extras = Extras { owner, xattrs, acls };
-        options.partial_expiry = Duration::from_secs(self.keep_partial);
-        options.death_timer = Duration::from_secs(self.death_timer.clamp(1, MAX_DEATH_TIMER));
-        options
-    }
-}
-
-/// The value of [`StartRequest::repair`].
-pub(crate) fn repair_percent(repair: FecPolicy) -> Option<u8> {
-    match repair {
-        FecPolicy::Auto => None,
-        FecPolicy::Never => Some(0),
-        FecPolicy::Share(share) => Some(share.as_percent()),
-    }
-}
-
-/// The value of [`StartRequest::streams`].
-pub(crate) fn stream_count(streams: ParallelStreams) -> u8 {
-    match streams {
-        ParallelStreams::Most(count) => count.max(1),
-        // There is no other choice.
-        _ => 0,
     }
 }
 
@@ -175,8 +95,6 @@ pub(crate) enum AgentTask {
         /// The sources' names, if they are known. Existing files with these names count as free
         /// space.
         names: Vec<OsString>,
-        preserve: bool,
-        max_files: u64,
     },
     Send {
         /// The source operands, patterns among them.

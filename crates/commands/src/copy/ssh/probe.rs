@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use netblt::Family;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::exit::{Code, Failure};
@@ -84,7 +85,7 @@ impl Prober {
     /// Takes one of these ports, both ends included; 0 lets the system choose.
     pub(crate) fn bind(
         (first, last): (u16, u16),
-        (ipv4, ipv6): (bool, bool),
+        family: Family,
         (secret, side): (&[u8; 32], Side),
     ) -> io::Result<Self> {
         let key = blake3::derive_key(CONTEXT, secret);
@@ -94,7 +95,7 @@ impl Prober {
         let mut failed = io::Error::from(io::ErrorKind::AddrInUse);
         for step in 0..span {
             let port = u32::from(first) + (start + step) % span;
-            match socket(u16::try_from(port).unwrap_or(0), (ipv4, ipv6)) {
+            match socket(u16::try_from(port).unwrap_or(0), family) {
                 Ok((socket, v6)) => {
                     let mut nonce = [0; 8];
                     getrandom::fill(&mut nonce).map_err(|e| io::Error::other(e.to_string()))?;
@@ -190,7 +191,7 @@ impl Prober {
 
 /// A port of these, both ends included, that no other socket has at this moment; 0 lets the system
 /// choose.
-pub(crate) fn free_port((first, last): (u16, u16), family: (bool, bool)) -> Result<u16, Failure> {
+pub(crate) fn free_port((first, last): (u16, u16), family: Family) -> Result<u16, Failure> {
     let mut failed = io::Error::from(io::ErrorKind::AddrInUse);
     for port in first..=last {
         match socket(port, family) {
@@ -224,7 +225,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 }
 
 /// For both IP versions where that can be had.
-fn socket(port: u16, (ipv4, ipv6): (bool, bool)) -> io::Result<(UdpSocket, bool)> {
+fn socket(port: u16, family: Family) -> io::Result<(UdpSocket, bool)> {
     let open = |domain, only_v6, ip: IpAddr| {
         let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
         if domain == Domain::IPV6 {
@@ -234,7 +235,10 @@ fn socket(port: u16, (ipv4, ipv6): (bool, bool)) -> io::Result<(UdpSocket, bool)
         socket.set_read_timeout(Some(STEP))?;
         io::Result::Ok(UdpSocket::from(socket))
     };
-    if !ipv4 && let Ok(socket) = open(Domain::IPV6, ipv6, Ipv6Addr::UNSPECIFIED.into()) {
+    let only_v6 = family == Family::V6;
+    if family != Family::V4
+        && let Ok(socket) = open(Domain::IPV6, only_v6, Ipv6Addr::UNSPECIFIED.into())
+    {
         return Ok((socket, true));
     }
     Ok((open(Domain::IPV4, false, Ipv4Addr::UNSPECIFIED.into())?, false))
@@ -248,7 +252,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(5);
 
     fn end(side: Side, secret: u8) -> (Prober, SocketAddr) {
-        let prober = Prober::bind((0, 0), (true, false), (&[secret; 32], side)).expect("bound");
+        let prober = Prober::bind((0, 0), Family::V4, (&[secret; 32], side)).expect("bound");
         let port = prober.port().expect("known");
         (prober, (Ipv4Addr::LOCALHOST, port).into())
     }
@@ -336,7 +340,7 @@ mod tests {
     fn ports_come_from_the_range_and_an_error_names_it_when_it_is_full() {
         let taken = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("bound");
         let port = taken.local_addr().expect("known").port();
-        let full = Prober::bind((port, port), (true, false), (&[1; 32], Side::Client));
+        let full = Prober::bind((port, port), Family::V4, (&[1; 32], Side::Client));
         assert_eq!(full.err().map(|e| e.kind()), Some(io::ErrorKind::AddrInUse));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netblt::{Cancel, Error};
+use netblt::{Cancel, Error, Family};
 use netblt_proto::api::printable;
 use netblt_proto::wire::sealed;
 
@@ -65,7 +65,7 @@ impl<'a> SshSession<'a> {
     pub(crate) fn start(
         options: &SshOptions,
         host: &Host,
-        family: (bool, bool),
+        family: Family,
         quiet: bool,
         cancel: &'a Cancel,
     ) -> Result<Self, Failure> {

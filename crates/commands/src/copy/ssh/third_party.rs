@@ -116,8 +116,6 @@ impl<'a> ThirdPartyCopy<'a> {
             several,
             directory: args.recursive,
             names: Vec::new(),
-            preserve: args.preserve,
-            max_files: args.max_files(),
         };
         let nowhere = Udp { ports: args.ports(), addresses: Vec::new(), port: 0 };
         self.to.send(&ClientMessage::Start(self.start(

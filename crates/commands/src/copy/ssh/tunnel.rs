@@ -37,15 +37,15 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Options of a transfer through ssh.
 fn settle(options: &mut Options, carried: Carried) {
     // The addresses of both ends are stand-ins, of this version.
-    (options.bind, options.family, options.port) = (None, Family::V4, 0);
-    options.carried = Some(carried);
-    (options.buffer_bytes, options.buffers) = (BUFFER_BYTES, BUFFERS);
-    options.buffer_memory = 0;
-    options.streams = ParallelStreams::Most(1);
+    (options.network.bind, options.settings.family, options.network.port) = (None, Family::V4, 0);
+    options.network.carried = Some(carried);
+    (options.buffers.bytes, options.buffers.count) = (BUFFER_BYTES, BUFFERS);
+    options.buffers.memory = 0;
+    options.settings.streams = ParallelStreams::Most(1);
     let most = Rate::from_bytes_per_second(BYTES_A_SECOND);
-    let rate = options.policy.ceiling().map_or(most, |ceiling| ceiling.min(most));
+    let rate = options.settings.policy.ceiling().map_or(most, |ceiling| ceiling.min(most));
     if let Some(pace) = FixedRate::rate(rate) {
-        options.policy = Policy::Fixed(pace);
+        options.settings.policy = Policy::Fixed(pace);
     }
 }
 
@@ -127,9 +127,9 @@ mod tests {
         let mut options = Options::default();
         let settle = |options: &mut Options| drop(Tunnel::open(options).expect("a pair"));
         settle(&mut options);
-        let most = options.buffers as usize * options.buffer_bytes as usize;
+        let most = options.buffers.count as usize * options.buffers.bytes as usize;
         assert!(most * 2 <= QUEUE_BYTES, "{most}");
-        let rate = |options: &Options| match options.policy {
+        let rate = |options: &Options| match options.settings.policy {
             Policy::Fixed(pace) => pace,
             other => panic!("{other:?}"),
         };
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(rate(&options), pace(BYTES_A_SECOND));
         for (asked, given) in [(1_000_000, 1_000_000), (u64::MAX / 8, BYTES_A_SECOND)] {
             let ceiling = Some(Rate::from_bytes_per_second(asked));
-            options.policy = Policy::Fair { ceiling };
+            options.settings.policy = Policy::Fair { ceiling };
             settle(&mut options);
             assert_eq!(rate(&options), pace(given));
         }

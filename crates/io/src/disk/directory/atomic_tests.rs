@@ -19,7 +19,7 @@ use crate::disk::staging;
 use crate::disk::threads::{StoreOutcome, Writer as _};
 use crate::disk::trials::{KEPT, layout, sent, temporary};
 use crate::error::Error;
-use crate::options::{Overwrite, Resume};
+use crate::settings::{Overwrite, Resume};
 
 fn open(to: &Path, overwrite: Overwrite) -> DirectoryWriter {
     let writer = DirectoryWriter::new(to, overwrite, layout()).expect("opened");

@@ -24,7 +24,7 @@ use crate::disk::resume::{Form, Found, ReadyFile, ResumeState};
 use crate::disk::sites::{TOP, site_of};
 use crate::disk::staging::{self, KEPT, Open, Staging};
 use crate::error::{Error, shown};
-use crate::options::Resume;
+use crate::settings::Resume;
 
 /// Bytes that are enough for a commit, and the least time between two such commits. A killed
 /// transfer loses these bytes, or those of this time.

@@ -23,7 +23,8 @@ use crate::disk::source::SourceReader;
 use crate::disk::staging::ranges_name;
 use crate::disk::threads::{Reader as _, Writer as _};
 use crate::disk::trials::layout;
-use crate::options::{Overwrite, Resume, Selection, Source};
+use crate::options::{Selection, Source};
+use crate::settings::{Overwrite, Resume};
 
 const LABEL: [u8; 32] = [5; 32];
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);

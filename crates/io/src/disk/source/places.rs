@@ -18,7 +18,7 @@ use crate::disk::layout::entry_bytes;
 use crate::disk::stat::{FileStat, reports_lengths};
 use crate::disk::{extras, safe_open};
 use crate::error::{Error, Warning, file_error, shown_path};
-use crate::options::Extras;
+use crate::settings::Extras;
 
 /// A directory in which files are read, beneath an argument.
 #[derive(Debug)]

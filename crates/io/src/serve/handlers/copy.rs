@@ -42,8 +42,8 @@ pub(super) fn perform(
     root: &OwnedFd,
     with: &HandlerContext<'_>,
 ) -> Result<Done, RequestError> {
-    let bytes = with.options.max_bytes.unwrap_or(u64::MAX);
-    let bounds = Bounds { count: with.options.max_files, bytes };
+    let bytes = with.options.settings.max_bytes.unwrap_or(u64::MAX);
+    let bounds = Bounds { count: with.options.settings.max_files, bytes };
     done(copy_to(root, path, &copy.to, copy.how, bounds, with.cancel)?, with.layout)
 }
 

@@ -15,10 +15,10 @@ use crate::disk::free_space::FreeSpace;
 use crate::disk::{safe_open, staging};
 use crate::error::RequestErrorKind;
 use crate::name_log::NameLog;
-use crate::options::{Overwrite, Resume};
 use crate::request_error::RequestError;
 use crate::serve::requests::put::{PutOptions, PutRequest};
 use crate::serve::response::{Done, PreparedUpload, denied, expected};
+use crate::settings::{Overwrite, Resume};
 use crate::transfer::receive::writer;
 
 /// Prepares an upload, or confirms that an announced one is cancelled.
@@ -69,14 +69,14 @@ fn announce(
     let held = Arc::new(directory);
     let place = safe_open::path_of(&held);
     let mut options = options.clone();
-    options.overwrite = if put.replace { Overwrite::Always } else { Overwrite::Never };
-    (options.atomic, options.preserve) = (put.atomic, put.preserve);
-    (options.keep_times, options.verify) = (put.times, put.verify);
+    options.settings.overwrite = if put.replace { Overwrite::Always } else { Overwrite::Never };
+    (options.settings.atomic, options.settings.preserve) = (put.atomic, put.preserve);
+    (options.settings.keep_times, options.settings.verify) = (put.times, put.verify);
     options.label = put.label.filter(|_| !put.atomic);
     // Parts of others reveal their content, so only a client that may read can resume them. A label
     // is known only to the client that chose it.
     let may_hear = with.may_read || options.label.is_some();
-    options.resume = if may_hear { Resume::Auto } else { Resume::Never };
+    options.settings.resume = if may_hear { Resume::Auto } else { Resume::Never };
     let kept_at = cleanups.wait_for(&held, options.label)?;
     // A client is not to send again what another upload still holds.
     let kept = options.label.map(|label| staging::kept_name(Some(&label)));

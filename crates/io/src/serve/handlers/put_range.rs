@@ -14,10 +14,10 @@ use crate::disk::safe_open;
 use crate::disk::staging;
 use crate::error::RequestErrorKind;
 use crate::name_log::NameLog;
-use crate::options::{Overwrite, Resume};
 use crate::request_error::RequestError;
 use crate::serve::requests::put_range::PutRangeRequest;
 use crate::serve::response::{Done, PreparedUpload, denied, expected};
+use crate::settings::{Overwrite, Resume};
 use crate::transfer::receive::writer;
 
 /// A place for a range: in the file of all of them, which lies in the directory `path`.
@@ -29,7 +29,7 @@ pub(super) fn perform(
 ) -> Result<Done, RequestError> {
     let HandlerContext { options, layout, cleanups, .. } = *with;
     let range = put.range;
-    if options.max_bytes.is_some_and(|most| range.total > most) {
+    if options.settings.max_bytes.is_some_and(|most| range.total > most) {
         let why = "a file of so many bytes is more than this server takes";
         return Err(RequestError::new(RequestErrorKind::NoRoom, why));
     }
@@ -45,8 +45,9 @@ pub(super) fn perform(
     let (place, name) = (safe_open::path_of(&held), ranges::leaf(range));
     let mut options = options.clone();
     // It is itself that would be in its way.
-    options.overwrite = Overwrite::Always;
-    (options.atomic, options.verify, options.resume) = (false, put.verify, Resume::Auto);
+    options.settings.overwrite = Overwrite::Always;
+    (options.settings.atomic, options.settings.verify, options.settings.resume) =
+        (false, put.verify, Resume::Auto);
     (options.label, options.range) = (Some(put.label), Some(range));
     options.expected = Some(expected(name.as_bytes()));
     let room = FreeSpace::new(place.clone(), Some(BTreeSet::from([OsString::from(&name)])));

@@ -11,7 +11,9 @@ use netblt_proto::units::Rate;
 
 use super::cpu_watch::PLAYED;
 use super::*;
-use crate::{Cancel, Destination, Observer, Progress, Rendezvous, Source, Ticket, Warning};
+use crate::{
+    BufferOptions, Cancel, Destination, Observer, Progress, Rendezvous, Source, Ticket, Warning,
+};
 
 #[test]
 fn subflows_are_as_many_as_both_ends_accept() {
@@ -33,14 +35,16 @@ fn subflows_are_as_many_as_both_ends_accept() {
 
 #[test]
 fn one_subflow_where_there_can_be_no_more() {
-    let mut options = Options { streams: ParallelStreams::Most(200), ..Options::default() };
+    let mut options = Options::default();
+    options.settings.streams = ParallelStreams::Most(200);
     assert_eq!(asked(&options, Some(true)), MAX_SUBFLOWS);
     assert_eq!(asked(&options, None), 1, "a branch");
-    options.client = Some("a client".to_owned());
+    options.network.client = Some("a client".to_owned());
     assert_eq!(asked(&options, Some(true)), 1);
     options.server_request.request = vec![1];
     assert_eq!(asked(&options, Some(false)), MAX_SUBFLOWS, "files of a server");
-    let plain = Options { streams: ParallelStreams::Most(4), ..Options::new(Wire::Rfc998) };
+    let mut plain = Options::new(Wire::Rfc998);
+    plain.settings.streams = ParallelStreams::Most(4);
     assert_eq!(asked(&plain, Some(true)), 1);
 }
 
@@ -131,14 +135,10 @@ fn comes_and_goes(sender_calls: bool) {
     let to = tempfile::tempdir().expect("a directory");
     let (tickets, ticket) = channel();
     let ended = Arc::new(AtomicBool::new(false));
-    let options = Options {
-        bind: Some([127, 0, 0, 1].into()),
-        buffer_bytes: 1 << 16,
-        buffers: 16,
-        buffer_memory: 0,
-        policy: Policy::Fair { ceiling: Some(Rate::from_bytes_per_second(RATE)) },
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.network.bind = Some([127, 0, 0, 1].into());
+    options.buffers = BufferOptions { bytes: 1 << 16, count: 16, memory: 0 };
+    options.settings.policy = Policy::Fair { ceiling: Some(Rate::from_bytes_per_second(RATE)) };
     let reader = Endless { at: 0, ended: Arc::clone(&ended), until: 30 * RATE };
     let cancel = Cancel::default();
     let ends = |rendezvous: &Rendezvous, reader: Option<Endless>| {
