@@ -324,8 +324,8 @@ pub struct NetworkOptions {
     pub packet_bytes: Option<u16>,
     /// While listening: how long to wait for a peer. `None`: until cancelled.
     pub wait: Option<Duration>,
-    /// Burst values to propose where the policy is not [`Policy::Fixed`]: a receiver's are the most
-    /// that it lets the sender send, whatever that one's policy.
+    /// Burst values to propose where the policy is not [`Policy::Fixed`](crate::Policy::Fixed): a
+    /// receiver's are the most that it lets the sender send, whatever that one's policy.
     pub burst: Option<Burst>,
     /// The text for the other end's client; `None` for the name of this program.
     pub client: Option<String>,

@@ -3,16 +3,18 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::{ArgMatches, Args as _};
 use netblt::{Cancel, Options, Summary};
 use netblt_proto::config::Role;
 
 use crate::args::{OutputArgs, PageArgs, Sharing, check_repair};
 use crate::commands::html_report::HtmlReport;
 use crate::commands::send::AGGRESSIVE;
+use crate::copy::given::GivenOptions;
 use crate::copy::job::CopyJob;
 use crate::copy::options::CopyArgs;
 use crate::copy::plan::CopyPlan;
-use crate::copy::routes::{self, CpOptions};
+use crate::copy::routes;
 use crate::copy::server::within::CopyWithin;
 use crate::copy::server::{between, download, upload};
 use crate::copy::ssh::command::SshOptions;
@@ -64,21 +66,10 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(super) fn given(&self) -> CpOptions<'_> {
-        CpOptions {
-            copy: &self.copy,
-            ssh: &self.ssh,
-            credentials: &self.credentials,
-            show: self.show,
-            stats: self.stats,
-            report: self.page.report.is_some(),
-        }
-    }
-
     /// The plan, if its route has all options that are given.
-    fn plan(&self) -> Result<CopyPlan, Failure> {
+    fn plan(&self, given: &GivenOptions) -> Result<CopyPlan, Failure> {
         let plan = CopyPlan::of(&self.sources, &self.target)?;
-        routes::check(plan.route(), self.given())?;
+        routes::check(plan.route(), given)?;
         self.ssh.check()?;
         check_repair(self.copy.repair, self.copy.policy == Sharing::Background)?;
         Ok(plan)
@@ -116,8 +107,38 @@ fn help() -> String {
     )
 }
 
-pub(crate) fn run(args: &Args) -> Code {
-    let plan = args.plan();
+/// The options, and which of them were given.
+#[derive(Debug)]
+pub(crate) struct CommandLine {
+    args: Args,
+    pub(super) given: GivenOptions,
+}
+
+impl clap::FromArgMatches for CommandLine {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let command = Args::augment_args(clap::Command::new("cp"));
+        let given = GivenOptions::of(command.get_arguments(), matches);
+        Ok(Self { args: Args::from_arg_matches(matches)?, given })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for CommandLine {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        Args::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Args::augment_args_for_update(command)
+    }
+}
+
+pub(crate) fn run(CommandLine { args, given }: &CommandLine) -> Code {
+    let plan = args.plan(given);
     let mut report = args.reporter(plan.as_ref().ok());
     match plan.and_then(|plan| copy(args, plan, &mut report)).transpose() {
         // A dry run has printed its list.

@@ -22,7 +22,7 @@ use crate::program::program;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    Cp(cp::Args),
+    Cp(cp::CommandLine),
     Send(send::Args),
     Receive(receive::Args),
     Serve(serve::Args),
@@ -68,15 +68,12 @@ pub(crate) fn run(command: Command) -> ExitCode {
     }
 }
 
-/// The options of a command line of `cp`.
+/// The given options of a command line of `cp`.
 #[cfg(test)]
-pub(crate) fn copy_options<T>(
-    words: &[&str],
-    look: impl FnOnce(crate::copy::routes::CpOptions<'_>) -> T,
-) -> T {
+pub(crate) fn options_of_copy(words: &[&str]) -> crate::copy::given::GivenOptions {
     use clap::Parser as _;
     match crate::Cli::try_parse_from(words).expect("a command line").command {
-        Command::Cp(args) => look(args.given()),
+        Command::Cp(line) => line.given,
         other => panic!("{other:?} is not cp"),
     }
 }

@@ -1,13 +1,8 @@
 //! The options of each route of `netblt cp`. An option without a meaning on a route is refused: no
 //! option is ignored in silence.
 
-use netblt::Extras;
-
-use crate::args::{OutputArgs, ResumeName, Sharing};
-use crate::copy::options::{CopyArgs, Fallback};
-use crate::copy::ssh::command::SshOptions;
+use crate::copy::given::GivenOptions;
 use crate::exit::Failure;
-use crate::server_client::client::Credentials;
 
 /// Between which ends a copy goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,17 +40,6 @@ impl Route {
             Within => "within one server",
         }
     }
-}
-
-/// The options of a command line of `cp`.
-#[derive(Clone, Copy)]
-pub(crate) struct CpOptions<'a> {
-    pub(crate) copy: &'a CopyArgs,
-    pub(crate) ssh: &'a SshOptions,
-    pub(crate) credentials: &'a Credentials,
-    pub(crate) show: OutputArgs,
-    pub(crate) stats: bool,
-    pub(crate) report: bool,
 }
 
 /// An option as users write it, the routes that know nothing of it, and why.
@@ -120,7 +104,7 @@ const TABLE: &[Row] = &[
     ("--progress", &[(&[Within], NOT_SENT)]),
     // How the other end is called.
     ("-P", &[(BY_SERVER, "a server's port stands in its address, netblt://HOST:PORT")]),
-    ("-i", &[(BY_SERVER, "one key is yours there, and more than one is given")]),
+    ("-i twice", &[(BY_SERVER, "one key is yours there, and more than one is given")]),
     ("-F", &[(BY_SERVER, NO_SSH)]),
     ("-J", &[(BY_SERVER, NO_SSH)]),
     ("-o", &[(BY_SERVER, NO_SSH)]),
@@ -132,9 +116,8 @@ const TABLE: &[Row] = &[
 ];
 
 /// The first option that means nothing on this route is an error.
-pub(crate) fn check(route: Route, given: CpOptions<'_>) -> Result<(), Failure> {
-    let given: Vec<&str> = given.options();
-    for (option, refused) in TABLE.iter().filter(|(option, _)| given.contains(option)) {
+pub(crate) fn check(route: Route, given: &GivenOptions) -> Result<(), Failure> {
+    for (option, refused) in TABLE.iter().filter(|(option, _)| given.has(option)) {
         if let Some((_, why)) = refused.iter().find(|(routes, _)| routes.contains(&route)) {
             let route = route.shown();
             return Err(Failure::usage(format!(
@@ -145,59 +128,14 @@ pub(crate) fn check(route: Route, given: CpOptions<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-impl CpOptions<'_> {
-    /// The options of the table whose values differ from the defaults.
-    fn options(self) -> Vec<&'static str> {
-        let Self { copy, ssh, credentials, show, stats, report } = self;
-        let extras = Extras::from(copy.extra);
-        let choice = &copy.choice;
-        let flags = [
-            ("--dry-run", copy.dry_run),
-            ("--update", copy.update),
-            ("--ignore-existing", copy.ignore_existing),
-            ("--files-from", choice.files_from.is_some()),
-            ("--exclude", !choice.exclude.is_empty()),
-            ("--copy-links", choice.copy_links),
-            ("--allow-changes", choice.allow_changes),
-            ("--chmod", choice.chmod.is_some()),
-            ("--owner", extras.owner),
-            ("--xattrs", extras.xattrs),
-            ("--acls", extras.acls),
-            ("--atomic", copy.atomic),
-            ("--verify", copy.verify),
-            ("--resume", copy.resume != ResumeName::Auto),
-            ("--resume verify", copy.resume == ResumeName::Verify),
-            ("--keep-partial", copy.keep_partial.is_some()),
-            ("--max-files", copy.max_files.is_some()),
-            ("--manifest", copy.manifest.is_some()),
-            ("--no-path-cache", copy.no_path_cache),
-            ("--fec", copy.repair.is_some()),
-            ("--policy", copy.policy != Sharing::Fair),
-            ("--rate", copy.rate.is_some()),
-            ("-l", copy.limit.is_some()),
-            ("--bwlimit", copy.bwlimit.is_some()),
-            ("--streams", copy.streams.is_some()),
-            ("--fallback", copy.fallback != Fallback::Auto),
-            ("--fallback always", copy.fallback == Fallback::Always),
-            ("--trace", copy.trace.is_some()),
-            ("--report", report),
-            ("--stats", stats),
-            ("--progress", show.progress.is_some()),
-            ("--ticket-file", credentials.ticket_file.is_some()),
-            ("--known-servers", credentials.known_servers.is_some()),
-        ];
-        let flags = flags.into_iter().filter(|(_, given)| *given).map(|(option, _)| option);
-        flags.chain(ssh.given()).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
 
     use super::*;
     use crate::Cli;
-    use crate::commands::copy_options as parsed;
+    use crate::commands::options_of_copy;
+    use crate::copy::given::names;
 
     /// Options that mean something on every route, or nothing that could be missed: `-B` asks
     /// nothing, and a server asks nothing either.
@@ -232,7 +170,7 @@ mod tests {
             "--fallback" => "never",
             "-J" => "host",
             "-o" => "A=b",
-            "-i" => return vec!["-i", "a", "-i", "b"],
+            "-i twice" => return vec!["-i", "a", "-i", "b"],
             "--progress" => return vec!["--progress=1s"],
             option => return option.split(' ').collect(),
         };
@@ -241,7 +179,7 @@ mod tests {
 
     fn refusal(option: &str, route: Route) -> Option<String> {
         let words = [&["netblt", "cp"][..], &line(option), &["a", "b"]].concat();
-        parsed(&words, |given| check(route, given).err().map(|failure| failure.message))
+        check(route, &options_of_copy(&words)).err().map(|failure| failure.message)
     }
 
     #[test]
@@ -271,13 +209,11 @@ mod tests {
         let cp = command.find_subcommand("cp").expect("the command");
         let mut missing = Vec::new();
         for argument in cp.get_arguments().filter(|argument| !argument.is_positional()) {
-            let short = argument.get_short().map(|letter| format!("-{letter}"));
-            let long = argument.get_long().map(|name| format!("--{name}"));
-            let named = |name: &&str| [&short, &long].into_iter().flatten().any(|own| own == name);
-            let mut known = TABLE.iter().map(|(option, _)| *option);
+            let named = |name: &&str| names(argument).any(|own| own == *name);
+            let mut known = TABLE.iter().filter_map(|(option, _)| option.split(' ').next());
             let others = [EVERYWHERE, WITH_ANOTHER].concat();
             if !known.any(|option| named(&option)) && !others.iter().any(named) {
-                missing.push(long.or(short));
+                missing.extend(names(argument));
             }
         }
         assert!(missing.is_empty(), "on which routes do these mean something? {missing:?}");

@@ -89,21 +89,6 @@ const IN_THE_WAY: [(&str, &str, &str); 3] = [
 ];
 
 impl SshOptions {
-    /// The given options that matter to ssh alone, as users write them.
-    pub(crate) fn given(&self) -> impl Iterator<Item = &'static str> {
-        let flags = [
-            ("-P", self.port.is_some()),
-            ("-i", self.identity.len() > 1),
-            ("-F", self.config.is_some()),
-            ("-J", self.jump.is_some()),
-            ("-o", !self.option.is_empty()),
-            ("-S", self.program.is_some()),
-            ("--remote-netblt", self.remote_netblt.is_some()),
-            ("--install", self.install),
-        ];
-        flags.into_iter().filter(|(_, given)| *given).map(|(option, _)| option)
-    }
-
     fn program(&self) -> &OsStr {
         self.program.as_deref().unwrap_or(OsStr::new("ssh"))
     }
