@@ -203,6 +203,39 @@ mod tests {
         }
     }
 
+    /// The page of the reference.
+    fn page() -> String {
+        let mut page = String::from(
+            "# Options of `netblt cp` on each route\n\n\
+             A test makes this page of the table by which `netblt cp` refuses options. A refused \
+             option ends\nthe copy with exit code 1 and the reason. Options that are not listed \
+             mean the same on every\nroute.\n\n\
+             | option | ssh: to a host | from a host | host to host | to a server | from a server \
+             | server to server | within a server | reason |\n\
+             | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+        );
+        for (option, refused) in TABLE {
+            let cell = |route: Route| match refused.iter().any(|(no, _)| no.contains(&route)) {
+                true => "no",
+                false => "yes",
+            };
+            let cells = Route::ALL.map(cell).join(" | ");
+            let reasons: Vec<&str> = refused.iter().map(|(_, why)| *why).collect();
+            page += &format!("| `{option}` | {cells} | {} |\n", reasons.join("; "));
+        }
+        page
+    }
+
+    #[test]
+    fn the_reference_has_the_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/copy-options.md");
+        if std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {
+            std::fs::write(path, page()).expect("written");
+        }
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(written == page(), "{path} differs: INSTA_UPDATE=always renews it");
+    }
+
     #[test]
     fn no_option_is_missing_in_the_table() {
         let command = Cli::command();
