@@ -123,7 +123,7 @@ enum AgentRole {
 impl Agent {
     fn run(&self) -> Result<(Code, u64), Failed> {
         let start = match self.order()? {
-            ClientMessage::Start(start) => start,
+            ClientMessage::Start(start) => *start,
             _ => return Err(out_of_place()),
         };
         let mut options = Options::default();

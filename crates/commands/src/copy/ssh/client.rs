@@ -157,7 +157,7 @@ impl CopyClient<'_> {
         let port = prober.as_ref().map(Prober::port).transpose().map_err(cannot)?;
         let start = self.start_order(&part, &secret, port);
         let mut options = self.job.options.clone();
-        self.link.send(&ClientMessage::Start(start))?;
+        self.link.send(&ClientMessage::Start(Box::new(start)))?;
         if let (LocalTask::Receive { .. }, Some(listed)) = (&part, &self.listed) {
             self.send_list(listed)?;
         }

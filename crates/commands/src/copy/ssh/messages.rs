@@ -18,7 +18,7 @@ pub(crate) const PROTOCOL_VERSION: u32 = 8;
 /// A message from the client, which the user started, to the agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ClientMessage {
-    Start(StartRequest),
+    Start(Box<StartRequest>),
     /// Names that `--files-from` lists, before the agent looks for its sources.
     Listed {
         names: FilesFrom,

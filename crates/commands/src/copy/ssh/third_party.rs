@@ -118,12 +118,8 @@ impl<'a> ThirdPartyCopy<'a> {
             names: Vec::new(),
         };
         let nowhere = Udp { ports: args.ports(), addresses: Vec::new(), port: 0 };
-        self.to.send(&ClientMessage::Start(self.start(
-            job,
-            &secret,
-            nowhere,
-            ThirdPartyRole::Agent,
-        )))?;
+        let start = self.start(job, &secret, nowhere, ThirdPartyRole::Agent);
+        self.to.send(&ClientMessage::Start(Box::new(start)))?;
         let (to, to_port, plan) = ready(&mut self.to, report)?;
         let AgentPlan::Receive { rename } = plan else { return Err(self.to.unexpected_message()) };
         let named = [&self.from.host, &self.to.host].map(|host| resolved(self.job.ssh, host));
@@ -142,12 +138,8 @@ impl<'a> ThirdPartyCopy<'a> {
             chmod: args.choice.chmod.clone(),
         };
         let there = Udp { ports: args.ports(), addresses: to, port: to_port };
-        self.from.send(&ClientMessage::Start(self.start(
-            job,
-            &secret,
-            there,
-            ThirdPartyRole::Client,
-        )))?;
+        let start = self.start(job, &secret, there, ThirdPartyRole::Client);
+        self.from.send(&ClientMessage::Start(Box::new(start)))?;
         let (from, from_port, plan) = ready(&mut self.from, report)?;
         let AgentPlan::Send { names } = plan else { return Err(self.from.unexpected_message()) };
         let asked = |name: &&OsString| match &rename {
