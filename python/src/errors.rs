@@ -3,11 +3,8 @@
 
 use std::io;
 
-use netblt::{CloseReason, Error, ErrorKind, RequestErrorKind};
+use netblt::{CloseReason, Error, ErrorKind, ExitCode, RequestErrorKind};
 use pyo3::prelude::*;
-
-/// The exit code of the program for a file that vanished while it was sent.
-const VANISHED: u8 = 24;
 
 // Of errors that no call of the system's has said; Linux's numbers.
 const EEXIST: i32 = 17;
@@ -30,7 +27,7 @@ const EHOSTUNREACH: i32 = 113;
 pub(crate) fn raised(py: Python<'_>, error: &Error, sending: bool) -> PyErr {
     let (class, errno) = class(error);
     let vanished = sending && class == "NotFoundError";
-    let code = if vanished { VANISHED } else { error.kind().number() };
+    let code = if vanished { ExitCode::Vanished } else { error.kind().exit_code() }.number();
     let filename = match error {
         // As `os.fsdecode` has it, where it is not text.
         Error::File { path, .. } | Error::Exists(path) => Some(path.as_os_str()),

@@ -5,92 +5,21 @@
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind};
 use std::path::Path;
-use std::process::ExitCode;
 
+pub use netblt::ExitCode as Code;
 use netblt::{Error, RequestErrorKind};
 use netblt_proto::api::printable;
 
 use crate::hints;
 
-/// How the program ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Code {
-    /// Everything arrived and is verified.
-    Success = 0,
-    /// The command line makes no sense.
-    Usage = 1,
-    /// The peer broke the protocol.
-    Protocol = 2,
-    /// Refused, or it could not start.
-    Start = 5,
-    /// A socket failed.
-    Socket = 10,
-    /// A file failed.
-    File = 11,
-    /// The peer stopped.
-    Stream = 12,
-    /// Stopped by a signal.
-    Signal = 20,
-    /// Not everything is verified, or something was left out.
-    Partial = 23,
-    /// A file to send vanished.
-    Vanished = 24,
-    /// The death timer ran out.
-    Timeout = 30,
-    /// No connection.
-    Connect = 35,
-    /// A fleet task is to be started again later. sysexits.h calls it EX_TEMPFAIL.
-    Again = 75,
-    /// The reader of standard output went away: the program ends by SIGPIPE, which a shell shows
-    /// as this number.
-    Pipe = 141,
-}
-
-const TABLE: &[(Code, &str)] = &[
-    (Code::Success, "every byte arrived, is stored and verified (the rfc998 wire cannot verify)"),
-    (Code::Usage, "the command line or the ticket makes no sense"),
-    (Code::Protocol, "the other side broke the protocol or aborted"),
-    (Code::Start, "the other side refused, or this side could not start"),
-    (Code::Socket, "a socket could not be opened or used"),
-    (Code::File, "a file could not be read, written or created, or exists"),
-    (Code::Stream, "the other side stopped, or its program vanished"),
-    (Code::Signal, "stopped by Ctrl-C or a signal"),
-    (
-        Code::Partial,
-        "not everything is verified, or something, perhaps all, was left out and named",
-    ),
-    (Code::Vanished, "a file to send vanished during the transfer"),
-    (
-        Code::Timeout,
-        "the other side fell silent, or nothing moved on, until the death timer ran out",
-    ),
-    (Code::Connect, "could not connect: no answer, unknown host, or no peer connected in time"),
-];
-
-impl Code {
-    /// The code of this number, as another process of this program ended with it.
-    pub fn of(number: u8) -> Self {
-        let known = TABLE.iter().map(|(code, _)| *code).find(|code| code.number() == number);
-        known.unwrap_or(Self::Protocol)
-    }
-
-    /// The number the shell sees.
-    pub const fn number(self) -> u8 {
-        self as u8
-    }
-}
-
-impl From<Code> for ExitCode {
-    fn from(code: Code) -> Self {
-        Self::from(code.number())
-    }
-}
+/// Codes of their own commands, which the general help leaves out.
+const SPECIAL: [Code; 2] = [Code::Again, Code::Pipe];
 
 /// The table, for `--help` and the manual.
 pub fn help() -> String {
     let mut text = String::from("Exit codes:\n");
-    for (code, meaning) in TABLE {
-        let _ = writeln!(text, "  {:>2}  {meaning}", code.number());
+    for code in Code::ALL.into_iter().filter(|code| !SPECIAL.contains(code)) {
+        let _ = writeln!(text, "  {:>2}  {}", code.number(), code.meaning());
     }
     text
 }
@@ -169,7 +98,7 @@ fn code(error: &Error, sending: bool) -> Code {
         Error::File { source, .. } if sending && source.kind() == ErrorKind::NotFound => {
             Code::Vanished
         }
-        error => Code::of(error.kind().number()),
+        error => error.kind().exit_code(),
     }
 }
 
@@ -204,7 +133,7 @@ mod tests {
         assert_eq!(code(&Error::Ended(CloseReason::DeathTimer), true).number(), 30);
         assert_eq!(code(&Error::Ended(CloseReason::PeerQuit(String::new())), true).number(), 12);
         assert_eq!(code(&Error::Ended(CloseReason::Violation("x")), true).number(), 2);
-        assert_eq!(code(&Error::NotVerified(String::new()), true).number(), 23);
+        assert_eq!(code(&Error::NotVerified(String::new()), true).number(), 65);
         assert_eq!(code(&Error::Interrupted, true).number(), 20);
         assert_eq!(code(&Error::Restarted("twice"), true).number(), 12);
         let source = io::Error::from(ErrorKind::OutOfMemory);

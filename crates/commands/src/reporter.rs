@@ -78,7 +78,7 @@ impl Reporter {
             verbose: false,
             between_others: false,
             data_on_stdout,
-            unverified: Code::Partial,
+            unverified: Code::Unverified,
             opened: false,
             wait: None,
             passed: 0,

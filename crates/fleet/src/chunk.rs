@@ -19,8 +19,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use netblt::serve::client::Client;
 use netblt::{
-    Cancel, Control, Error as TransferError, ErrorKind, NameFilter, Observer, Options, Overwrite,
-    Policy, Progress, Rendezvous, RequestErrorKind, Selection, SkipFilter, Summary, Warning,
+    Cancel, Control, Error as TransferError, ErrorKind, ExitCode, NameFilter, Observer, Options,
+    Overwrite, Policy, Progress, Rendezvous, RequestErrorKind, Selection, SkipFilter, Summary,
+    Warning,
 };
 use netblt_proto::api::printable_bytes;
 
@@ -56,7 +57,7 @@ const MAX_NAMES: usize = 100;
 #[derive(Clone, Debug)]
 pub struct ConnectError {
     /// The exit code of the program for it.
-    pub code: u8,
+    pub code: ExitCode,
     /// For people.
     pub message: String,
     /// Whether it may be otherwise soon.
@@ -367,19 +368,25 @@ impl Task<'_> {
         let missing: Vec<&[u8]> = files.filter(missing).collect();
         if !summary.verified {
             let why = "not everything is verified".to_owned();
-            return Ok(TryResult::Again(self.failed(host, 23, why, false, Vec::new())));
+            return Ok(TryResult::Again(self.failed(
+                host,
+                ExitCode::Unverified,
+                why,
+                false,
+                Vec::new(),
+            )));
         }
         if !missing.is_empty() {
             let count = missing.len();
             let why = format!("{count} of the files that were planned are not there any more");
             let names = missing.into_iter().take(MAX_NAMES);
             let names = names.map(printable_bytes).collect();
-            return Ok(TryResult::Never(self.failed(host, 24, why, true, names)));
+            return Ok(TryResult::Never(self.failed(host, ExitCode::Vanished, why, true, names)));
         }
         if summary.skipped > 0 {
             let why = format!("{} files could not be sent or stored", summary.skipped);
             let names = self.shown(|shown| shown.warnings.clone());
-            return Ok(TryResult::Never(self.failed(host, 23, why, true, names)));
+            return Ok(TryResult::Never(self.failed(host, ExitCode::Partial, why, true, names)));
         }
         let path = self.run.sums(self.chunk.number);
         fs::rename(sums, &path).map_err(at(&path, "cannot be written"))?;
@@ -415,7 +422,7 @@ impl Task<'_> {
             return TryResult::Stopped;
         }
         let never = stays(error);
-        let (code, why) = (error.kind().number(), error.to_string());
+        let (code, why) = (error.kind().exit_code(), error.to_string());
         let failed = self.failed(host, code, why, never, Vec::new());
         match error {
             _ if never => TryResult::Never(failed),
@@ -427,7 +434,7 @@ impl Task<'_> {
     fn failed(
         &self,
         host: &str,
-        code: u8,
+        code: ExitCode,
         message: String,
         permanent: bool,
         names: Vec<String>,
@@ -435,7 +442,7 @@ impl Task<'_> {
         Failed {
             chunk: self.chunk.number,
             permanent,
-            code,
+            code: code.number(),
             message,
             names,
             node: node(),

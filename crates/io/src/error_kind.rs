@@ -6,6 +6,7 @@ use std::io;
 use netblt_proto::api::CloseReason;
 
 use crate::error::{Error, RequestErrorKind};
+use crate::exit_code::ExitCode;
 
 /// The kind of an [`Error`]. More kinds may come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,19 +39,20 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// The exit code of the program `netblt` for it, from 1 to 35; some kinds share one.
-    pub const fn number(self) -> u8 {
+    /// The exit code of the programs for it; some kinds share one.
+    pub const fn exit_code(self) -> ExitCode {
         match self {
-            Self::Usage => 1,
-            Self::Protocol => 2,
-            Self::Refused | Self::Resources => 5,
-            Self::Socket => 10,
-            Self::File => 11,
-            Self::Lost => 12,
-            Self::Stopped => 20,
-            Self::Unverified | Self::Fault => 23,
-            Self::Silent => 30,
-            Self::Unreached => 35,
+            Self::Usage => ExitCode::Usage,
+            Self::Protocol => ExitCode::Protocol,
+            Self::Refused | Self::Resources => ExitCode::Start,
+            Self::Socket => ExitCode::Socket,
+            Self::File => ExitCode::File,
+            Self::Lost => ExitCode::Stream,
+            Self::Stopped => ExitCode::Signal,
+            Self::Silent => ExitCode::Timeout,
+            Self::Unreached => ExitCode::Connect,
+            Self::Unverified => ExitCode::Unverified,
+            Self::Fault => ExitCode::Internal,
         }
     }
 }
@@ -197,11 +199,15 @@ mod tests {
             (quit("refused: there is no room"), 5, false),
             (Error::Ended(CloseReason::DeathTimer), 30, true),
             (Error::Ended(CloseReason::Forgotten), 12, true),
-            (Error::NotVerified(String::new()), 23, true),
+            (Error::NotVerified(String::new()), 65, true),
             (Error::Interrupted, 20, false),
-            (Error::Fault("x"), 23, false),
+            (Error::Fault("x"), 70, false),
         ] {
-            assert_eq!((error.kind().number(), error.is_retryable()), (number, again), "{error:?}");
+            assert_eq!(
+                (error.kind().exit_code().number(), error.is_retryable()),
+                (number, again),
+                "{error:?}"
+            );
         }
     }
 }

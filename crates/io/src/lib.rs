@@ -66,6 +66,7 @@ mod destination;
 mod disk;
 mod error;
 mod error_kind;
+mod exit_code;
 mod fields;
 mod fsync;
 mod home;
@@ -109,6 +110,7 @@ pub use self::disk::leftovers::{Leftover, Leftovers};
 pub use self::disk::manifest::line as manifest_line;
 pub use self::error::{Error, OptionsError, RequestErrorKind, Unsendable, Warning};
 pub use self::error_kind::ErrorKind;
+pub use self::exit_code::ExitCode;
 pub use self::net::raw_ip::PORT as RAW_IP_PORT;
 pub use self::observer::Observer;
 pub use self::options::{

@@ -37,7 +37,7 @@ fn replay(args: &Args) -> Result<(), Failure> {
     stdout::print(&outcome.to_string())?;
     match outcome.problem() {
         None => Ok(()),
-        Some(problem) => Err(Failure::new(Code::Partial, format!("broken promise: {problem}"))),
+        Some(problem) => Err(Failure::new(Code::Internal, format!("broken promise: {problem}"))),
     }
 }
 

@@ -69,7 +69,7 @@ fn a_file_that_the_disk_changed_is_reported_and_gets_no_name() {
     assert_eq!(env.names("to/tree"), ["small"]);
     let (sender, receiver) = spoiled(&env, &["--atomic"], &["--verify"]);
     assert_ne!(sender.code, Some(0));
-    let text = receiver.exits(23).text();
+    let text = receiver.exits(65).text();
     assert!(text.contains("not verified: tree/big: read again, it is not"), "{text}");
     assert!(env.names("to").is_empty(), "{:?}", env.names("to"));
 }

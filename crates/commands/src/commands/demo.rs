@@ -139,7 +139,7 @@ fn transfer(
             if same(&source, &destination.join("demo.bin"))? {
                 Ok(summary)
             } else {
-                Err(Failure::new(Code::Partial, "the file that arrived is not the one sent"))
+                Err(Failure::new(Code::Unverified, "the file that arrived is not the one sent"))
             }
         }
         // The receiver's own error says more than the sender's report of it.

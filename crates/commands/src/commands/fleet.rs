@@ -111,7 +111,7 @@ fn trouble(trouble: ServerError) -> Failure {
     match trouble {
         ServerError::Here(error) => failed(error),
         ServerError::ConnectError(ConnectError { code, message, .. }) => {
-            Failure::new(Code::of(code), message)
+            Failure::new(code, message)
         }
         ServerError::There(error) => Failure::transfer(&error, false),
         _ => Failure::new(Code::Protocol, "no server of the pool could be asked"),
@@ -143,7 +143,7 @@ fn connect(
             .and_then(|served| proof.meet(&served, pool.identity.as_deref(), options, &cancel));
         met.map(|meeting| meeting.rendezvous.clone()).map_err(|failure| {
             let passing = matches!(failure.code, Code::Connect | Code::Timeout | Code::Stream);
-            ConnectError { code: failure.code.number(), message: failure.message, passing }
+            ConnectError { code: failure.code, message: failure.message, passing }
         })
     })
 }

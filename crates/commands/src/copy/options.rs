@@ -39,10 +39,10 @@ pub(crate) struct CopyArgs {
     pub(crate) keep_partial: Option<Duration>,
     /// Read every file back from the disk before it gets its name
     ///
-    /// Files that differ from the received data are named, left out and not kept (exit code 23;
-    /// with --atomic nothing is kept). The page cache of the file is dropped first, so that the
-    /// disk itself is read, unless the file system is in memory. Parts of a broken transfer are
-    /// read again, too.
+    /// Files that differ from the received data are named, left out and not kept (exit code 23).
+    /// With --atomic nothing is kept (exit code 65). The page cache of the file is dropped first,
+    /// so that the disk itself is read, unless the file system is in memory. Parts of a broken
+    /// transfer are read again, too.
     #[arg(long)]
     pub(crate) verify: bool,
     /// Neither use nor save the rate of the path: every copy starts from scratch

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use netblt::serve::EntryType as There;
 use netblt::serve::client::{Client, Joined, RangeLabels};
-use netblt::{Error as TransferError, FileRange, OnFile, Options, RequestErrorKind};
+use netblt::{Error as TransferError, ExitCode, FileRange, OnFile, Options, RequestErrorKind};
 use netblt_proto::api::printable_bytes;
 
 use super::{Task, TaskObserver, TryResult};
@@ -25,7 +25,7 @@ use crate::record::Brought;
 use crate::run::{self, Chunk, Part, RANGES, Run};
 
 /// The exit code of a file that is not the one that was planned any more.
-const CHANGED: u8 = 24;
+const CHANGED: ExitCode = ExitCode::Vanished;
 const NOT_THE_SAME: &str = "is not as it was when it was planned, and its ranges are of one state \
                             only: plan it again when nothing writes to it";
 
@@ -160,7 +160,7 @@ impl Task<'_> {
             let why = "the range could not be sent or stored".to_owned();
             return Ok(Err(TryResult::Again(self.failed(
                 host,
-                23,
+                ExitCode::Partial,
                 why,
                 false,
                 vec![printable_bytes(&own.name)],
@@ -218,7 +218,13 @@ impl Task<'_> {
                          \"netblt fleet clean\" the ranges of the file are sent again"
                         );
                         let names = vec![printable_bytes(&own.name)];
-                        return Ok(Some(TryResult::Never(self.failed(host, 23, why, true, names))));
+                        return Ok(Some(TryResult::Never(self.failed(
+                            host,
+                            ExitCode::Partial,
+                            why,
+                            true,
+                            names,
+                        ))));
                     }
                 }
             }

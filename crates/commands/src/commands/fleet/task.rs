@@ -109,7 +109,7 @@ fn one(args: &ChunkArgs) -> Result<Code, Failure> {
             let names = why.names.join("\n  ");
             let names = if names.is_empty() { names } else { format!(":\n  {names}") };
             let message = format!("chunk {number}: {}{names}", why.message);
-            Err(Failure::new(Code::of(why.code), message))
+            Err(Failure::new(Code::of(why.code).unwrap_or(Code::Protocol), message))
         }
         Outcome::Superseded => Err(stopped("another task has taken it")),
         _ => Err(stopped("stopped; partial files are kept")),

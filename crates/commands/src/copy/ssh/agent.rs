@@ -86,7 +86,7 @@ pub(crate) fn run(_: &Args) -> Code {
     };
     let done = Done { passed: passed.load(Ordering::Relaxed), ..done };
     over.store(true, Ordering::SeqCst);
-    let code = Code::of(done.code);
+    let code = done.exit_code();
     match out.send(&AgentMessage::Done(done)) {
         Ok(()) => code,
         Err(_) => Code::Stream,

@@ -533,9 +533,8 @@ impl CopyClient<'_> {
         let kept = self.kept.filter(|_| done.is_none());
         let done = done.unwrap_or_default();
         report.passed_over(passed + done.passed);
-        let theirs = done.message.filter(|_| !done.echo);
-        let theirs =
-            theirs.map(|text| Failure::new(Code::of(done.code), format!("{host}: {text}")));
+        let theirs = done.message.as_ref().filter(|_| !done.echo);
+        let theirs = theirs.map(|text| Failure::new(done.exit_code(), format!("{host}: {text}")));
         match (copied, theirs) {
             (Err(own), Some(theirs)) if is_echo(&own) => Err(theirs),
             (Ok(Some(_)), Some(theirs)) => Err(theirs),

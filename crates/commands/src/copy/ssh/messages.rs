@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::copy::existing::{ExistingPolicy, Piece};
 use crate::copy::files_from::FilesFrom;
+use crate::exit::Code;
 
 /// The first bytes of an agent, after any output of the login shell.
 pub(crate) const BANNER: &[u8] = b"\nnetblt far end\n";
@@ -183,6 +184,13 @@ pub(crate) struct Done {
     pub(crate) skipped: u64,
     /// Number of files that were skipped because they exist at the destination.
     pub(crate) passed: u64,
+}
+
+impl Done {
+    /// The exit code. An unknown number breaks the protocol.
+    pub(crate) fn exit_code(&self) -> Code {
+        Code::of(self.code).unwrap_or(Code::Protocol)
+    }
 }
 
 /// The progress of a transfer, for a client that only watches.

@@ -241,7 +241,7 @@ impl<'a> SshSession<'a> {
     /// The agent has ended before the transfer began.
     pub(crate) fn failed_there(&mut self, done: Done) -> Failure {
         let message = done.message.clone().unwrap_or_else(|| "it failed".to_owned());
-        let failure = Failure::new(Code::of(done.code), self.with_host(&message));
+        let failure = Failure::new(done.exit_code(), self.with_host(&message));
         self.done = Some(done);
         failure
     }

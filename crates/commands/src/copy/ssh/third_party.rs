@@ -92,9 +92,9 @@ impl<'a> ThirdPartyCopy<'a> {
         for (host, done) in ends {
             let done = done.unwrap_or_default();
             skipped = skipped.max(done.skipped);
-            let theirs = done.message.filter(|_| !done.echo);
+            let theirs = done.message.as_ref().filter(|_| !done.echo);
             if let (Some(text), true) = (theirs, copied.as_ref().err().is_none_or(is_echo)) {
-                return Err(Failure::new(Code::of(done.code), format!("{host}: {text}")));
+                return Err(Failure::new(done.exit_code(), format!("{host}: {text}")));
             }
         }
         let copied = copied.map(|mut summary| {
@@ -271,7 +271,7 @@ impl<'a> ThirdPartyCopy<'a> {
     fn ended(&mut self, end: AgentSide, done: Done) -> Result<(), Failure> {
         let link = self.link(end);
         let failure = done.message.as_ref().map(|text| {
-            let failure = Failure::new(Code::of(done.code), link.with_host(text));
+            let failure = Failure::new(done.exit_code(), link.with_host(text));
             (failure, done.echo)
         });
         link.done = Some(done);

@@ -1,0 +1,124 @@
+//! The exit codes of the programs: one list for the library, the programs and their documents.
+
+use std::process;
+
+/// How a program of netblt ends. The numbers are rsync's where rsync has one, so that scripts
+/// written around it read these; 65, 70 and 75 are those of sysexits.h.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ExitCode {
+    /// Everything arrived and is verified.
+    Success = 0,
+    /// The command line makes no sense.
+    Usage = 1,
+    /// The peer broke the protocol.
+    Protocol = 2,
+    /// Refused, or it could not start.
+    Start = 5,
+    /// A socket failed.
+    Socket = 10,
+    /// A file failed.
+    File = 11,
+    /// The peer stopped.
+    Stream = 12,
+    /// Stopped by a signal.
+    Signal = 20,
+    /// Something was left out and named.
+    Partial = 23,
+    /// A file to send vanished.
+    Vanished = 24,
+    /// The death timer ran out.
+    Timeout = 30,
+    /// No connection.
+    Connect = 35,
+    /// The received data are not proved to be those that were sent (`EX_DATAERR`).
+    Unverified = 65,
+    /// A mistake of netblt itself (`EX_SOFTWARE`).
+    Internal = 70,
+    /// A fleet's task is to be started again later (`EX_TEMPFAIL`).
+    Again = 75,
+    /// The reader of standard output went away: the program ends by SIGPIPE, which a shell shows
+    /// as this number.
+    Pipe = 141,
+}
+
+impl ExitCode {
+    /// All, by number.
+    pub const ALL: [Self; 16] = [
+        Self::Success,
+        Self::Usage,
+        Self::Protocol,
+        Self::Start,
+        Self::Socket,
+        Self::File,
+        Self::Stream,
+        Self::Signal,
+        Self::Partial,
+        Self::Vanished,
+        Self::Timeout,
+        Self::Connect,
+        Self::Unverified,
+        Self::Internal,
+        Self::Again,
+        Self::Pipe,
+    ];
+
+    /// The code of this number, as another process of the program ended with it.
+    pub fn of(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.number() == number)
+    }
+
+    /// The number that a shell sees.
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// What it means, for the help and the manual.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Success => {
+                "every byte arrived, is stored and verified (the rfc998 wire cannot verify)"
+            }
+            Self::Usage => "the command line or the ticket makes no sense",
+            Self::Protocol => "the other side broke the protocol or aborted",
+            Self::Start => "the other side refused, or this side could not start",
+            Self::Socket => "a socket could not be opened or used",
+            Self::File => "a file could not be read, written or created, or exists",
+            Self::Stream => "the other side stopped, or its program vanished",
+            Self::Signal => "stopped by Ctrl-C or a signal",
+            Self::Partial => "something, perhaps all, was left out and named",
+            Self::Vanished => "a file to send vanished during the transfer",
+            Self::Timeout => {
+                "the other side fell silent, or nothing moved on, until the death timer ran out"
+            }
+            Self::Connect => {
+                "could not connect: no answer, unknown host, or no peer connected in time"
+            }
+            Self::Unverified => "the received data could not be verified",
+            Self::Internal => "an internal error of netblt: please report it",
+            Self::Again => "a fleet's task shall run again later",
+            Self::Pipe => "the reader of standard output went away (SIGPIPE)",
+        }
+    }
+}
+
+impl From<ExitCode> for process::ExitCode {
+    fn from(code: ExitCode) -> Self {
+        Self::from(code.number())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_names_one_code() {
+        for (at, code) in ExitCode::ALL.into_iter().enumerate() {
+            assert_eq!(ExitCode::of(code.number()), Some(code));
+            let earlier = &ExitCode::ALL[..at];
+            assert!(earlier.iter().all(|other| other.number() < code.number()), "{code:?}");
+        }
+        assert_eq!(ExitCode::of(99), None);
+    }
+}
