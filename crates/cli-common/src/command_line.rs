@@ -5,21 +5,36 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::Error;
-use clap::{Command, FromArgMatches};
+use clap::{ArgMatches, Command, FromArgMatches};
 
 use crate::exit::{Code, Failure};
 use crate::program::Program;
-use crate::{allocator, help, json, permute, signals, stdout, suggest};
+use crate::{allocator, help, json, outcome, permute, signals, stdout, suggest};
+
+/// Words that other sources add to a command line, behind the name of its command.
+pub type MoreWords = fn(&Command, &ArgMatches) -> Result<Vec<OsString>, Failure>;
 
 /// The command line of this process as `C`. A mistake is printed, and so is a help text that it
-/// asks for; then there is an exit code. To be called once, before there is a second thread.
-pub fn read<C: FromArgMatches>(program: &Program) -> Result<C, ExitCode> {
+/// asks for; then there is an exit code. With `more`, its words stand before those of the user,
+/// and all are parsed again. To be called once, before there is a second thread.
+pub fn read<C: FromArgMatches>(program: &Program, more: Option<MoreWords>) -> Result<C, ExitCode> {
     stdout::name_program(program.name);
     allocator::give_back();
     signals::survive_large_files();
     let command = help::command(program);
-    let words = permute::options_first(env::args_os().collect(), &command);
-    let matches = command.clone().try_get_matches_from(words);
+    let mut words = permute::options_first(env::args_os().collect(), &command);
+    let mut matches = command.clone().try_get_matches_from(words.clone());
+    if let (Some(more), Ok(parsed)) = (more, &matches) {
+        let added = more(&command, parsed).map_err(|failure| {
+            let args: Vec<_> = env::args_os().collect();
+            ExitCode::from(outcome::end(Err(failure), asks_for_json(&args)))
+        })?;
+        if !added.is_empty() {
+            // The name of the command is the first word behind that of the program.
+            words.splice(2..2, added);
+            matches = command.clone().try_get_matches_from(words);
+        }
+    }
     let read = matches.and_then(|matches| {
         C::from_arg_matches(&matches).map_err(|error| error.format(&mut command.clone()))
     });

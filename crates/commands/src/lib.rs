@@ -11,6 +11,7 @@ mod args;
 mod bar;
 mod chmod;
 mod commands;
+mod config;
 mod control;
 mod copy;
 mod hardening;
@@ -50,7 +51,7 @@ pub(crate) struct Cli {
 
 /// The whole program: to be called once, before there is a second thread.
 pub fn main() -> ExitCode {
-    match command_line::read::<Cli>(&program::program()) {
+    match command_line::read::<Cli>(&program::program(), Some(config::words::words)) {
         Ok(cli) => stdout::end(commands::run(cli.command)),
         Err(code) => code,
     }

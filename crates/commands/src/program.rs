@@ -7,7 +7,7 @@ use crate::Cli;
 use crate::args::TICKET_VARIABLE;
 
 const GROUPS: [Group; 4] = [
-    ("Transfer", &["cp", "send", "receive", "clean", "control", "keygen"]),
+    ("Transfer", &["cp", "send", "receive", "clean", "control", "keygen", "config"]),
     ("Server", &["serve", "ls", "stat", "mv", "rm", "mkdir"]),
     ("Fleet", &["fleet"]),
     ("Tools", &["bench", "plan", "demo", "completions", "man", "help"]),

@@ -46,7 +46,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match command_line::read::<Cli>(&program()) {
+    match command_line::read::<Cli>(&program(), None) {
         Ok(cli) => stdout::end(run(cli.command)),
         Err(code) => code,
     }

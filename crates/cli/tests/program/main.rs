@@ -13,6 +13,7 @@ mod bounds;
 mod broken;
 mod choice;
 mod cli;
+mod config_file;
 mod control;
 mod cp;
 mod dissector;

@@ -36,6 +36,8 @@ pub(crate) const PROGRAMS: [(&str, &[&str]); 2] = [
             "fleet manifest",
             "fleet clean",
             "control",
+            "config",
+            "config show",
             "bench",
             "demo",
             "plan",

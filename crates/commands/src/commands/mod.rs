@@ -2,6 +2,7 @@
 
 mod bench;
 mod clean;
+mod config;
 mod control;
 mod cp;
 mod demo;
@@ -33,6 +34,7 @@ pub(crate) enum Command {
     Mkdir(server_files::MakeArgs),
     Keygen(keygen::Args),
     Clean(clean::Args),
+    Config(config::Args),
     Fleet(fleet::Args),
     Control(control::Args),
     Bench(bench::Args),
@@ -57,6 +59,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Mkdir(args) => server_files::make(&args).into(),
         Command::Keygen(args) => keygen::run(&args).into(),
         Command::Clean(args) => clean::run(&args).into(),
+        Command::Config(args) => config::run(&args).into(),
         Command::Fleet(args) => fleet::run(&args).into(),
         Command::Control(args) => control::run(&args).into(),
         Command::Bench(args) => bench::run(&args).into(),

@@ -115,10 +115,16 @@ const TABLE: &[Row] = &[
     ("--known-servers", &[(BY_SSH, NO_SERVER)]),
 ];
 
+/// Why an option of the table, such as `--rate` or `--fallback always`, means nothing on a route.
+pub(crate) fn refusal(route: Route, option: &str) -> Option<&'static str> {
+    let (_, refused) = TABLE.iter().find(|(own, _)| *own == option)?;
+    refused.iter().find(|(routes, _)| routes.contains(&route)).map(|(_, why)| *why)
+}
+
 /// The first option that means nothing on this route is an error.
 pub(crate) fn check(route: Route, given: &GivenOptions) -> Result<(), Failure> {
-    for (option, refused) in TABLE.iter().filter(|(option, _)| given.has(option)) {
-        if let Some((_, why)) = refused.iter().find(|(routes, _)| routes.contains(&route)) {
+    for (option, _) in TABLE.iter().filter(|(option, _)| given.has(option)) {
+        if let Some(why) = refusal(route, option) {
             let route = route.shown();
             return Err(Failure::usage(format!(
                 "{option} means nothing for a copy {route}: {why}"
@@ -177,7 +183,7 @@ mod tests {
         vec![option, value]
     }
 
-    fn refusal(option: &str, route: Route) -> Option<String> {
+    fn said(option: &str, route: Route) -> Option<String> {
         let words = [&["netblt", "cp"][..], &line(option), &["a", "b"]].concat();
         check(route, &options_of_copy(&words)).err().map(|failure| failure.message)
     }
@@ -187,7 +193,7 @@ mod tests {
         for (option, refused) in TABLE {
             for route in Route::ALL {
                 let why = refused.iter().find(|(routes, _)| routes.contains(&route));
-                match (why, refusal(option, route)) {
+                match (why, said(option, route)) {
                     (Some((_, why)), Some(said)) => {
                         // A longer row may say it first.
                         let short = option.split(' ').next().unwrap_or_default();

@@ -1,0 +1,112 @@
+//! The words that the configuration adds to a command line.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::{ArgMatches, Command};
+
+use crate::config::file::{ConfigFile, Setting};
+use crate::copy::given::{GivenOptions, names};
+use crate::copy::location::Location;
+use crate::copy::plan::CopyPlan;
+use crate::copy::routes::{self, Route};
+use crate::exit::Failure;
+
+/// The commands whose operands name hosts.
+const COMMANDS: [&str; 6] = ["cp", "ls", "stat", "mv", "rm", "mkdir"];
+
+/// The words to put behind the name of the command, before the user's: options that hold for the
+/// hosts among its operands, that the user did not give, and that mean something there.
+pub(crate) fn words(command: &Command, matches: &ArgMatches) -> Result<Vec<OsString>, Failure> {
+    let Some((name, given)) = matches.subcommand().filter(|(name, _)| COMMANDS.contains(name))
+    else {
+        return Ok(Vec::new());
+    };
+    let Some(own) = command.find_subcommand(name) else { return Ok(Vec::new()) };
+    let hosts = Hosts::of(own, given);
+    if hosts.names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let file = ConfigFile::load()?;
+    let options = GivenOptions::of(own.get_arguments(), given);
+    let mut words = Vec::new();
+    for setting in hosts.settings(&file) {
+        let key = setting.key;
+        let has_it =
+            own.get_arguments().any(|argument| names(argument).any(|own| own == key.option));
+        let was_given = [key.option].iter().chain(key.unless).any(|option| options.has(option));
+        let is_refused = hosts.route.is_some_and(|route| {
+            let valued = format!("{} {}", key.option, setting.value);
+            [key.option, &valued].iter().any(|option| routes::refusal(route, option).is_some())
+        });
+        if !has_it || was_given || is_refused || key.servers_only && !hosts.servers {
+            continue;
+        }
+        check(command, own, &setting)?;
+        words.extend([key.option.into(), setting.value.into()]);
+    }
+    Ok(words)
+}
+
+/// The hosts among the operands of a command.
+struct Hosts {
+    names: Vec<String>,
+    /// All of them are servers of files.
+    servers: bool,
+    route: Option<Route>,
+}
+
+impl Hosts {
+    fn of(command: &Command, given: &ArgMatches) -> Self {
+        let mut hosts = Self { names: Vec::new(), servers: true, route: None };
+        let mut operands: Vec<OsString> = Vec::new();
+        for argument in command.get_positionals() {
+            let values = given.get_raw(argument.get_id().as_str());
+            operands.extend(values.into_iter().flatten().map(OsStr::to_owned));
+        }
+        for operand in &operands {
+            match Location::parse(operand) {
+                Ok(Location::Remote(host, _)) => {
+                    hosts.names.push(host.name);
+                    hosts.servers = false;
+                }
+                Ok(Location::ServerPath(path)) => {
+                    hosts.names.extend(path.host.map(|host| host.name))
+                }
+                // Operands that make no sense are reported later.
+                Ok(Location::Local(_)) | Err(_) => {}
+            }
+        }
+        if command.get_name() == "cp"
+            && let Some((target, sources)) = operands.split_last()
+        {
+            hosts.route = CopyPlan::of(sources, target).ok().map(|plan| plan.route());
+        }
+        hosts
+    }
+
+    /// What holds for them: of two hosts with a value for the same key, that of the first one.
+    fn settings(&self, file: &ConfigFile) -> Vec<Setting> {
+        let mut all: Vec<Setting> = Vec::new();
+        for setting in self.names.iter().flat_map(|host| file.settings(host)) {
+            if !all.iter().any(|other| other.key == setting.key) {
+                all.push(setting);
+            }
+        }
+        all
+    }
+}
+
+/// Whether the command takes the value.
+fn check(program: &Command, command: &Command, setting: &Setting) -> Result<(), Failure> {
+    let words =
+        [program.get_name(), command.get_name(), setting.key.option, &setting.value, "a:", "b"];
+    match program.clone().try_get_matches_from(words) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            let why = first.strip_prefix("error: ").unwrap_or(first);
+            Err(Failure::usage(format!("{}: {why}", setting.origin)))
+        }
+    }
+}
