@@ -49,6 +49,8 @@ pub(crate) struct Reporter {
     wait: Option<Duration>,
     /// Files that were skipped, because they exist at the destination.
     passed: u64,
+    /// The first file that was left out, and why, for the last line.
+    first_left_out: Option<String>,
     silent: bool,
     paused: bool,
     bar: Bar,
@@ -82,6 +84,7 @@ impl Reporter {
             opened: false,
             wait: None,
             passed: 0,
+            first_left_out: None,
             silent: false,
             paused: false,
             bar: Bar::new(!show.quiet && !show.json, show.progress),
@@ -208,6 +211,9 @@ impl Reporter {
     /// Something the user should know that ends nothing.
     pub(crate) fn warn(&mut self, message: &str) {
         let message = printable(&plain(message));
+        if self.first_left_out.is_none() {
+            self.first_left_out = left_out(&message).map(str::to_owned);
+        }
         if self.show.json {
             self.emit("warning", json::WarningData { message: &message });
         } else {
@@ -275,9 +281,8 @@ impl Reporter {
                 } else if !summary.verified && code != Code::Success && !self.show.json {
                     self.bar.line("netblt: not verified");
                 }
-                if summary.skipped > 0 && self.show.quiet && !self.show.json {
-                    let count = units::show_count(summary.skipped);
-                    self.bar.line(&format!("netblt: {count} left out, named above"));
+                if summary.skipped > 0 && !self.show.json {
+                    self.bar.line(&last_line(&summary, code, self.first_left_out.as_deref()));
                 }
                 self.emit(
                     "summary",
@@ -530,6 +535,25 @@ fn packets(summary: &Summary, role: Role) -> Option<String> {
     Some(packets)
 }
 
+/// The last line of a transfer that left files out.
+fn last_line(summary: &Summary, code: Code, first: Option<&str>) -> String {
+    let (count, code) = (units::show_count(summary.skipped), code.number());
+    match first {
+        Some(first) => format!("netblt: {count} left out (exit code {code}), the first: {first}"),
+        None => format!("netblt: {count} left out (exit code {code}), named above"),
+    }
+}
+
+/// The file that a warning calls left out, and why.
+fn left_out(warning: &str) -> Option<&str> {
+    let words = ["skipped ", "left out "];
+    // A warning of an agent begins with its host.
+    let rest = warning.split_once(": ").map_or("", |(_, rest)| rest);
+    [warning, rest]
+        .into_iter()
+        .find_map(|text| words.iter().find_map(|word| text.strip_prefix(word)))
+}
+
 fn headline(summary: &Summary, done: &str, passed: u64) -> String {
     let files = match summary.files {
         1 => "1 file".to_owned(),
@@ -581,6 +605,20 @@ mod tests {
         summary.real_bps = bytes as f64 * 4.0;
         summary.steady_bps = 135.8e6;
         throughput(&summary)
+    }
+
+    #[test]
+    fn the_last_line_names_the_first_file_left_out() {
+        let mut summary = Summary::default();
+        summary.skipped = 2;
+        let first = ["resumed", "host: skipped a: it is a pipe", "skipped b: why"];
+        let first = first.iter().find_map(|warning| left_out(warning));
+        let line = last_line(&summary, Code::Partial, first);
+        assert_eq!(line, "netblt: 2 left out (exit code 23), the first: a: it is a pipe");
+        let line = last_line(&summary, Code::Partial, None);
+        assert_eq!(line, "netblt: 2 left out (exit code 23), named above");
+        assert_eq!(left_out("left out d/x: no room"), Some("d/x: no room"));
+        assert_eq!(left_out("the other side says: 1 of them"), None);
     }
 
     #[test]
