@@ -1,4 +1,4 @@
-//! Reads the command line of a program, and answers mistakes in it.
+//! Reads the command line of a program, and reports mistakes in it.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,12 +11,12 @@ use crate::exit::{Code, Failure};
 use crate::program::Program;
 use crate::{allocator, help, json, outcome, permute, signals, stdout, suggest};
 
-/// Words that other sources add to a command line, behind the name of its command.
+/// Returns words to add to a command line, between the name of its command and the user's words.
 pub type MoreWords = fn(&Command, &ArgMatches) -> Result<Vec<OsString>, Failure>;
 
-/// The command line of this process as `C`. A mistake is printed, and so is a help text that it
-/// asks for; then there is an exit code. With `more`, its words stand before those of the user,
-/// and all are parsed again. To be called once, before there is a second thread.
+/// The command line of this process as `C`. After a mistake or a request for help, the message or
+/// the help is printed, and the exit code returned. The words that `more` returns are put before
+/// those of the user, and all are parsed again. To be called once, before there is a second thread.
 pub fn read<C: FromArgMatches>(program: &Program, more: Option<MoreWords>) -> Result<C, ExitCode> {
     stdout::name_program(program.name);
     allocator::give_back();
@@ -41,7 +41,7 @@ pub fn read<C: FromArgMatches>(program: &Program, more: Option<MoreWords>) -> Re
     read.map_err(|error| answer(error, program, command))
 }
 
-/// Prints what clap has to say.
+/// Prints the message or the help text of clap.
 fn answer(mut error: Error, program: &Program, mut command: Command) -> ExitCode {
     let args: Vec<_> = env::args_os().collect();
     suggest::nearest(&mut error, &mut command, &args);
@@ -68,8 +68,8 @@ fn data_on_stdout(program: &Program, args: &[OsString]) -> bool {
     args.get(1).is_some_and(is_it) && args.iter().any(|arg| arg == "-")
 }
 
-/// What is wrong with the tables, and with parsers of options that show a number parser's own
-/// error. For a test of each program.
+/// Mistakes in the tables of a program, and options whose parser shows the error text of Rust's own
+/// number parser. For a test of each program.
 pub fn problems(program: &Program) -> Vec<String> {
     let mut problems = help::problems(program);
     let mut command = program.command.clone();
@@ -78,7 +78,7 @@ pub fn problems(program: &Program) -> Vec<String> {
     problems
 }
 
-/// Tries wrong values of all options of `command`, to which these words lead.
+/// Tries wrong values for all options of `command`, the command of the words in `path`.
 fn leaks(command: &Command, path: &[&str], program: &Command, problems: &mut Vec<String>) {
     const PARSERS: [&str; 4] = ["digit", "number too", "parse integer", "float literal"];
     for arg in command.get_arguments().filter(|arg| arg.get_action().takes_values()) {
@@ -98,7 +98,7 @@ fn leaks(command: &Command, path: &[&str], program: &Command, problems: &mut Vec
     }
 }
 
-/// Whether a command line that makes no sense asks for JSON all the same.
+/// Whether a command line asks for JSON, also if it cannot be parsed.
 fn asks_for_json(args: &[OsString]) -> bool {
     let options = args.iter().skip(1).take_while(|arg| *arg != "--");
     options.into_iter().any(|arg| arg == "--json")

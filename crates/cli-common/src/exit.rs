@@ -1,6 +1,6 @@
-//! Exit codes: one table for the program, its help and its manual pages.
+//! Failures of commands with their exit codes, and the table of codes for help and manual pages.
 //!
-//! The numbers are rsync's where rsync has one, so that scripts written around it read ours.
+//! The list of codes is the library's [`netblt::ExitCode`].
 
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind};
@@ -12,7 +12,7 @@ use netblt_proto::api::printable;
 
 use crate::hints;
 
-/// Codes of their own commands, which the general help leaves out.
+/// Codes for special uses, which the general help leaves out.
 const SPECIAL: [Code; 2] = [Code::Again, Code::Pipe];
 
 /// The table, for `--help` and the manual.
@@ -29,11 +29,11 @@ pub fn help() -> String {
 pub struct Failure {
     /// The exit code.
     pub code: Code,
-    /// Fit for a terminal.
+    /// The message, without control characters.
     pub message: String,
-    /// A server does not do it now, and may do it soon.
+    /// Whether a server is busy, so that a later try may succeed.
     pub busy: bool,
-    /// It was shown already, or is not to be shown.
+    /// Whether the message was shown already, or must not be shown.
     pub silent: bool,
 }
 
@@ -44,7 +44,7 @@ impl Failure {
         Self { code, message, busy: false, silent: false }
     }
 
-    /// Standard output cannot be written, which is reported where it is found out.
+    /// Standard output cannot be written. The failed write itself has reported it.
     pub fn stdout(error: &io::Error) -> Self {
         let gone = error.kind() == ErrorKind::BrokenPipe;
         let code = if gone { Code::Pipe } else { Code::File };
@@ -90,7 +90,7 @@ pub fn plain(message: &str) -> String {
     words
 }
 
-/// Errors as numbers: those of their kinds, but for distinctions of this program.
+/// The exit code of an error: that of its kind, except for a source that vanished.
 fn code(error: &Error, sending: bool) -> Code {
     match error {
         // Sources are looked up before the connection opens: one that is missing later has

@@ -1,4 +1,4 @@
-//! The help as a whole: the commands by group, and `-h` on one screen.
+//! The help of a program: the commands by group, and a `-h` that fits on one screen.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use clap::{Arg, Command};
 
 use crate::program::Program;
 
-/// clap adds this command by itself, so it has no text of ours.
+/// The command that clap adds by itself, and its text.
 const HELP: (&str, &str) = ("help", "Print this message or the help of a command");
 /// Where the text of a command begins, and the column in which it ends.
 const INDENT: usize = 15;
@@ -21,7 +21,7 @@ pub(crate) fn command(program: &Program) -> Command {
     })
 }
 
-/// The command line with examples for this program in the help of the two.
+/// The command line with examples for this program in the help of `man` and `completions`.
 pub(crate) fn named(command: Command) -> Command {
     let name = command.get_name().to_owned();
     let first = command.get_subcommands().next().map(|first| format!("-{}", first.get_name()));

@@ -1,4 +1,4 @@
-//! Which of this program's options would help: the library's messages know none of them.
+//! Hints at options of the program that would help. Messages of the library name no options.
 
 use std::io::ErrorKind;
 
@@ -43,8 +43,8 @@ fn on_silence(wire: Wire, reason: &CloseReason) -> &'static str {
     }
 }
 
-/// A hint by the other side's words, which prove nothing: netblt has these words (the core's gate).
-/// A ticket and keys are not mistaken for each other.
+/// A hint from the text of the other side's refusal, which is not authenticated. These texts are
+/// those of netblt. The hint tells a wrong ticket from a wrong key.
 fn on_hint(hint: &str) -> &'static str {
     if hint.contains("does not know your key") {
         "; most likely your key (-i) was rejected: your public line is not in the list of its \

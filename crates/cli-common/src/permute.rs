@@ -1,7 +1,7 @@
 //! Options between operands, as in GNU getopt, scp and rsync: `cp a -r b c`.
 //!
-//! clap ends operands of any number at an option when another operand is to follow them. So they
-//! are moved behind all options before it reads them.
+//! If another operand follows a list of operands, clap ends the list at the first option. So all
+//! operands are moved behind the options before clap reads them.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;

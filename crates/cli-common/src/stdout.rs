@@ -16,7 +16,7 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::exit::{Code, Failure, plain};
 
-/// Something was lost that was to be written, and not for want of a reader.
+/// Whether output was lost for another reason than a reader that went away.
 static LOST: AtomicBool = AtomicBool::new(false);
 /// The name with which messages begin.
 static PROGRAM: OnceLock<&str> = OnceLock::new();
@@ -36,18 +36,18 @@ pub fn line(text: impl Display) -> Result<(), Failure> {
     print(&format!("{text}\n"))
 }
 
-/// Writes this, all of it.
+/// Writes all of a text.
 pub fn print(text: &str) -> Result<(), Failure> {
     write(text.as_bytes()).map_err(|error| Failure::stdout(&error))
 }
 
-/// The same for a command that goes on without it. The failure is noted here.
+/// Writes bytes, for a command that goes on if that fails. The failure is noted here.
 pub fn write(bytes: &[u8]) -> io::Result<()> {
     write_to(&mut io::stdout().lock(), bytes, "standard output")
 }
 
-/// Writes a line of JSON to standard error, where standard output carries data. Unlike words for
-/// people it is missed if it is lost.
+/// Writes a line of JSON to standard error, where standard output carries data. Unlike a message
+/// for people, a lost line is noted as a failure.
 pub fn write_beside(bytes: &[u8]) -> io::Result<()> {
     write_to(&mut io::stderr().lock(), bytes, "standard error")
 }
@@ -65,7 +65,7 @@ pub fn note(name: &str, error: &io::Error) {
     }
 }
 
-/// Whether something was lost.
+/// Whether output was lost.
 pub fn is_lost() -> bool {
     LOST.load(Ordering::Relaxed)
 }

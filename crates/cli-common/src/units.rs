@@ -1,6 +1,7 @@
 //! Numbers with units: how options are read and how results are written.
 //!
-//! Reading is the scenario files' (`netblt_path::text`), so that one spelling works everywhere.
+//! Options are read as scenario files are (`netblt_path::text`), so that one spelling works
+//! everywhere.
 
 use std::fmt;
 use std::time::Duration;

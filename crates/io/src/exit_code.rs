@@ -2,8 +2,8 @@
 
 use std::process;
 
-/// How a program of netblt ends. The numbers are rsync's where rsync has one, so that scripts
-/// written around it read these; 65, 70 and 75 are those of sysexits.h.
+/// The exit code of a program of netblt. The numbers are rsync's where rsync has one for the case,
+/// so that scripts written for rsync understand them; 65, 70 and 75 are those of sysexits.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ExitCode {
@@ -13,7 +13,7 @@ pub enum ExitCode {
     Usage = 1,
     /// The peer broke the protocol.
     Protocol = 2,
-    /// Refused, or it could not start.
+    /// The peer refused, or this end could not start.
     Start = 5,
     /// A socket failed.
     Socket = 10,
@@ -63,7 +63,7 @@ impl ExitCode {
         Self::Pipe,
     ];
 
-    /// The code of this number, as another process of the program ended with it.
+    /// The code with this number, such as that of a child process.
     pub fn of(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.number() == number)
     }
@@ -73,7 +73,7 @@ impl ExitCode {
         self as u8
     }
 
-    /// What it means, for the help and the manual.
+    /// The meaning of the code, for the help and the manual.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::Success => {

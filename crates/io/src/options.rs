@@ -27,7 +27,7 @@ use crate::settings::TransferSettings;
 pub enum Source {
     /// Files and directories; directories are walked.
     Paths(Vec<PathBuf>),
-    /// The same, with more to say of them.
+    /// Files and directories with their names and rules.
     Selection(Selection),
     /// Bytes of unknown length: [`Source::reader`], [`Source::stdin`].
     Stream(Input),
@@ -59,7 +59,7 @@ pub struct Selection {
     pub skip: Option<SkipFilter>,
     /// Changes the permissions that the receiver is sent.
     pub modes: Option<Modes>,
-    /// Not all of the one file, but this of it, for a receiver that expects that
+    /// Only this range of the single file is sent, to a receiver that expects the range
     /// ([`Client::put_range`] does this).
     ///
     /// [`Client::put_range`]: crate::serve::client::Client::put_range
@@ -86,7 +86,7 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Whether this may come; `directory`: it is one.
+    /// Whether a file with this name may come; `directory`: a directory.
     pub(crate) fn check(&self, name: &[u8], directory: bool) -> Result<(), &'static str> {
         let first = name.split(|byte| *byte == b'/').next().unwrap_or_default();
         let asked = match &self.only {
@@ -108,23 +108,23 @@ type Skips = dyn Fn(&[u8], u64, SystemTime) -> bool + Send + Sync;
 type Callback = dyn Fn(&FileDigest) + Send + Sync;
 type Changes = dyn Fn(u32, bool) -> u32 + Send + Sync;
 
-/// Whether a name, as it arrives, is meant; and whether it is a directory's.
+/// Decides by the name under which a file or directory arrives whether it is included.
 #[derive(Clone)]
 pub struct NameFilter(Arc<Accepts>);
 
 impl NameFilter {
-    /// Asked of every name, from several threads perhaps.
+    /// `accepts` is called for every name, perhaps from several threads.
     pub fn new(accepts: impl Fn(&[u8], bool) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(accepts))
     }
 
-    /// Whether this name is meant; `directory`: it is a directory's.
+    /// Whether this name is included; `directory`: it is a directory's.
     pub fn accepts(&self, name: &[u8], directory: bool) -> bool {
         (self.0)(name, directory)
     }
 }
 
-/// A file that is through at this end.
+/// A file that is finished at this end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileDigest {
@@ -147,7 +147,7 @@ pub struct FileDigest {
 pub struct OnFile(Arc<Callback>);
 
 impl OnFile {
-    /// Calls this.
+    /// `callback` is called for each file.
     pub fn new(callback: impl Fn(&FileDigest) + Send + Sync + 'static) -> Self {
         Self(Arc::new(callback))
     }
@@ -163,18 +163,18 @@ impl fmt::Debug for OnFile {
     }
 }
 
-/// Whether a file is skipped.
+/// Decides whether a file is skipped.
 #[derive(Clone)]
 pub struct SkipFilter(Arc<Skips>);
 
 impl SkipFilter {
-    /// Asked of every file, by the name under which it would arrive, its bytes and its time of
-    /// modification.
+    /// `skips` is called for every file, with the name under which it would arrive, its bytes and
+    /// its time of modification.
     pub fn new(skips: impl Fn(&[u8], u64, SystemTime) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(skips))
     }
 
-    /// Whether this file is.
+    /// Whether this file is skipped.
     pub fn skips(&self, name: &[u8], bytes: u64, modified: SystemTime) -> bool {
         (self.0)(name, bytes, modified)
     }
@@ -185,12 +185,12 @@ impl SkipFilter {
 pub struct Modes(Arc<Changes>);
 
 impl Modes {
-    /// Asked of every file and directory (`true`), with its permission bits.
+    /// `changes` is called for every file and directory (`true`), with its permission bits.
     pub fn new(changes: impl Fn(u32, bool) -> u32 + Send + Sync + 'static) -> Self {
         Self(Arc::new(changes))
     }
 
-    /// The permission bits to send for these. `directory`: they are a directory's.
+    /// The permission bits to send in place of `mode`. `directory`: they are a directory's.
     pub fn of(&self, mode: u32, directory: bool) -> u32 {
         (self.0)(mode, directory)
     }
@@ -247,7 +247,7 @@ impl fmt::Debug for Input {
     }
 }
 
-/// Everything about a transfer but what moves, and where the other end is.
+/// The options of a transfer. Its files and the address of the other end are given separately.
 ///
 /// ```
 /// use netblt::Options;
@@ -259,7 +259,7 @@ impl fmt::Debug for Input {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Which wire.
+    /// The wire.
     pub wire: Wire,
     /// How data and files are transferred.
     pub settings: TransferSettings,
@@ -324,8 +324,8 @@ pub struct NetworkOptions {
     pub packet_bytes: Option<u16>,
     /// While listening: how long to wait for a peer. `None`: until cancelled.
     pub wait: Option<Duration>,
-    /// Burst values to propose where the policy is not [`Policy::Fixed`](crate::Policy::Fixed): a
-    /// receiver's are the most that it lets the sender send, whatever that one's policy.
+    /// Burst values to propose where the policy is not [`Policy::Fixed`](crate::Policy::Fixed). A
+    /// receiver's values bound the rate of the sender, also if the sender's policy is fixed.
     pub burst: Option<Burst>,
     /// The text for the other end's client; `None` for the name of this program.
     pub client: Option<String>,

@@ -30,7 +30,7 @@ pub enum Overwrite {
     /// same content counts as received.
     #[default]
     Never,
-    /// Replace it, at the end and at once.
+    /// Replace it in one step, when the new file is complete.
     Always,
 }
 
@@ -39,12 +39,12 @@ pub enum Overwrite {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Resume {
-    /// Resume from them.
+    /// Resume from the parts.
     #[default]
     Auto,
-    /// Do not look at it, and leave nothing for the next one either.
+    /// Ignore them, and keep no parts of this transfer either.
     Never,
-    /// Read them again, and resume from those that are right.
+    /// Read the parts again, and resume from those whose content is right.
     Verify,
 }
 
@@ -53,8 +53,8 @@ pub enum Resume {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Extras {
-    /// Owner and group, by their names where both systems know them. Those that this user may not
-    /// set bring a warning.
+    /// Owner and group, by their names where both systems know them. An owner that
+    /// this user may not set causes a warning.
     pub owner: bool,
     /// Extended attributes of the namespace `user`.
     pub xattrs: bool,
@@ -62,10 +62,10 @@ pub struct Extras {
     pub acls: bool,
 }
 
-/// How data and files are transferred. Each end takes from them what its role has a use for.
+/// How data and files are transferred. Each end uses those that its role needs.
 ///
-/// With the feature `serde` they can be serialised, but for [`Policy::Fixed`] and
-/// [`Policy::Emulated`], which are one end's own.
+/// With the feature `serde` they can be serialised, except [`Policy::Fixed`] and
+/// [`Policy::Emulated`], which concern one end only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
@@ -101,7 +101,7 @@ pub struct TransferSettings {
     pub verify: bool,
     /// How long the parts of a broken transfer are kept.
     pub partial_expiry: Duration,
-    /// Keep the sender's permission bits whatever this user's mask (umask).
+    /// Give files and directories the sender's permission bits, without this user's mask (umask).
     pub preserve: bool,
     /// Give files and directories the sender's times of modification, and not those of arrival.
     pub keep_times: bool,

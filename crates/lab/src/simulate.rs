@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args) -> Code {
     outcome::end(replay(args), false)
 }
 
-/// Prints what happened; an `Err` may mean that the world broke a promise.
+/// Prints what happened. An `Err` may mean that a rule of the protocol did not hold in this world.
 fn replay(args: &Args) -> Result<(), Failure> {
     let scenario = args.scenario.as_deref().map(read).transpose()?;
     let outcome = swarm::replay(args.seed, scenario.as_ref());

@@ -17,7 +17,7 @@ pub fn table(head: &str, body: &str) -> String {
     format!("<div class=\"scroll\"><table><thead>{head}<tbody>{body}</table></div>\n")
 }
 
-/// A sign of a plot, in a box of 16 by 12 pixels, and what it means.
+/// An entry of a legend: a symbol of the plot, in a box of 16 by 12 pixels, and its meaning.
 pub fn legend_entry(sign: &str, meaning: &str) -> String {
     format!("<span><svg viewBox=\"0 0 16 12\">{sign}</svg>{meaning}</span>\n")
 }

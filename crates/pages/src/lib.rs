@@ -1,7 +1,7 @@
 //! Pages that need nothing else: no script, no font, no picture from elsewhere. Plots are SVG,
 //! tables and text are HTML.
 //!
-//! Floats are for showing. Nothing here reads a file or knows what it draws.
+//! Floating-point numbers are for display only. Nothing here reads a file or knows what it draws.
 
 #![forbid(unsafe_code)]
 

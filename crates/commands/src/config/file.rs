@@ -21,7 +21,7 @@ use netblt::keys::file::place;
 use crate::config::key::Key;
 use crate::exit::{Code, Failure};
 
-/// A longer file is no configuration.
+/// The longest file that is read.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// A configuration file.
@@ -48,7 +48,7 @@ struct HostPattern {
     pattern: Pattern,
 }
 
-/// A value that holds for a host.
+/// The value of a key for a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
     pub(crate) key: Key,
@@ -67,7 +67,7 @@ impl ConfigFile {
     ///
     /// # Errors
     ///
-    /// The file cannot be read, another user may change it, or a line is none of the format.
+    /// The file cannot be read, another user may change it, or a line is invalid.
     pub(crate) fn load() -> Result<Self, Failure> {
         match Self::path() {
             Some(path) => Self::read(&path),
@@ -84,7 +84,7 @@ impl ConfigFile {
             Err(error) => return Err(failed(error)),
         };
         let status = file.metadata().map_err(failed)?;
-        // It names programs and keys.
+        // The file names programs to start and keys to use.
         let own = status.uid() == 0 || status.uid() == rustix::process::geteuid().as_raw();
         if !own || status.mode() & 0o022 != 0 {
             return Err(Failure::usage(format!(
@@ -128,8 +128,8 @@ impl ConfigFile {
         Ok(Self { path: path.to_owned(), entries })
     }
 
-    /// The settings of a host, in the order of the keys: of two values for a key, the first one in
-    /// the file.
+    /// The settings for a host, in the order of [`Key::ALL`]. Each has the first value in the file
+    /// for its key and this host.
     pub(crate) fn settings(&self, host: &str) -> Vec<Setting> {
         let host = host.to_ascii_lowercase();
         let first = |key: Key| {
@@ -155,7 +155,7 @@ impl ConfigFile {
 }
 
 impl Entry {
-    /// As ssh has it: one pattern fits, and none that is negated.
+    /// Whether the entry is for a host, by ssh's rule: a pattern matches, and no negated one does.
     fn is_for(&self, host: &str) -> bool {
         let Some(hosts) = &self.hosts else { return true };
         let fits = |pattern: &&HostPattern| pattern.pattern.matches(host.as_bytes(), false);

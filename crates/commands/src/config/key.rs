@@ -1,17 +1,17 @@
 //! The keys of the configuration file.
 
-/// An option that the configuration file may have.
+/// The key of an option in the configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
-    /// As the file has it.
+    /// The name in the file.
     pub(crate) name: &'static str,
-    /// As the command line has it.
+    /// The option of the command line.
     pub(crate) option: &'static str,
-    /// Options that exclude it on the command line, besides itself.
+    /// Other options that replace the key's value if they are on the command line.
     pub(crate) unless: &'static [&'static str],
-    /// Its value is a path, in which `~/` is the user's home.
+    /// Whether the value is a path, in which a leading `~/` is the user's home.
     pub(crate) is_path: bool,
-    /// It is for servers of files only: ssh has a configuration of its own.
+    /// Whether only servers of files use the key. ssh has a configuration of its own.
     pub(crate) servers_only: bool,
 }
 

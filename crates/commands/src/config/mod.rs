@@ -1,7 +1,8 @@
-//! The configuration file: options that hold for some hosts, as ssh has them.
+//! The configuration file: options for hosts, in the format of ssh's configuration.
 //!
-//! The file is read ([`file`]), and what it says of the hosts in a command line becomes words of
-//! that line, before those of the user ([`words`]), so that both are parsed by the same rules.
+//! The values that the file ([`file`]) has for the hosts in a command line become words of that
+//! line, before those of the user ([`words`]). So one parser reads both. The keys are a
+//! table ([`key`]).
 
 pub(crate) mod file;
 pub(crate) mod key;

@@ -14,15 +14,16 @@ use crate::exit::Failure;
 /// The commands whose operands name hosts.
 const COMMANDS: [&str; 6] = ["cp", "ls", "stat", "mv", "rm", "mkdir"];
 
-/// The words to put behind the name of the command, before the user's: options that hold for the
-/// hosts among its operands, that the user did not give, and that mean something there.
+/// The words to put between the name of the command and the user's words. They are the options that
+/// the file has for the hosts among the operands, except those that the user gave and those that
+/// mean nothing on the route.
 pub(crate) fn words(command: &Command, matches: &ArgMatches) -> Result<Vec<OsString>, Failure> {
     let Some((name, given)) = matches.subcommand().filter(|(name, _)| COMMANDS.contains(name))
     else {
         return Ok(Vec::new());
     };
     let Some(own) = command.find_subcommand(name) else { return Ok(Vec::new()) };
-    let hosts = Hosts::of(own, given);
+    let hosts = OperandHosts::of(own, given);
     if hosts.names.is_empty() {
         return Ok(Vec::new());
     }
@@ -48,14 +49,14 @@ pub(crate) fn words(command: &Command, matches: &ArgMatches) -> Result<Vec<OsStr
 }
 
 /// The hosts among the operands of a command.
-struct Hosts {
+struct OperandHosts {
     names: Vec<String>,
-    /// All of them are servers of files.
+    /// Whether all of them are servers of files.
     servers: bool,
     route: Option<Route>,
 }
 
-impl Hosts {
+impl OperandHosts {
     fn of(command: &Command, given: &ArgMatches) -> Self {
         let mut hosts = Self { names: Vec::new(), servers: true, route: None };
         let mut operands: Vec<OsString> = Vec::new();
@@ -84,7 +85,8 @@ impl Hosts {
         hosts
     }
 
-    /// What holds for them: of two hosts with a value for the same key, that of the first one.
+    /// The settings for all these hosts. If several have a value for a key, that of the first is
+    /// used.
     fn settings(&self, file: &ConfigFile) -> Vec<Setting> {
         let mut all: Vec<Setting> = Vec::new();
         for setting in self.names.iter().flat_map(|host| file.settings(host)) {
@@ -96,7 +98,7 @@ impl Hosts {
     }
 }
 
-/// Whether the command takes the value.
+/// Fails if the command does not take the value.
 fn check(program: &Command, command: &Command, setting: &Setting) -> Result<(), Failure> {
     let words =
         [program.get_name(), command.get_name(), setting.key.option, &setting.value, "a:", "b"];

@@ -43,7 +43,7 @@ impl ExistingPolicy {
 /// Files in one message: at most about 130 bytes each, of 1 MiB.
 const PIECE: usize = 7_000;
 
-/// No file system that keeps times keeps them less exactly.
+/// The coarsest resolution of times in any file system that keeps times.
 const COARSEST: Duration = Duration::from_secs(3);
 
 /// A file at the destination: its name's hash, its bytes, and when it was modified.

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches};
 
-/// Options of a command line. One with a value is there twice, as `--resume` and as `--resume
-/// verify`; one that is given more than once also as `-i twice`.
+/// Options of a command line. An option with a value has two entries, such as `--resume` and
+/// `--resume verify`. An option that is given more than once also has the entry `-i twice`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GivenOptions(BTreeSet<String>);
 

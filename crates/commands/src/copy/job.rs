@@ -8,15 +8,15 @@ use crate::copy::options::CopyArgs;
 use crate::copy::ssh::command::SshOptions;
 use crate::server_client::client::Credentials;
 
-/// A copy that has a plan, and whose options mean something on its route.
+/// The inputs of a copy whose options were checked for its route.
 #[derive(Clone, Copy)]
 pub(crate) struct CopyJob<'a> {
     pub(crate) args: &'a CopyArgs,
     pub(crate) ssh: &'a SshOptions,
     pub(crate) credentials: &'a Credentials,
-    /// ssh prints no warnings.
+    /// Whether ssh prints no warnings.
     pub(crate) quiet: bool,
-    /// The library's options, as far as all routes have the same.
+    /// The library's options that all routes have in common.
     pub(crate) options: &'a Options,
     pub(crate) cancel: &'a Cancel,
 }

@@ -31,7 +31,7 @@ impl Location {
         let local = || Ok(Self::Local(PathBuf::from(text)));
         let Some(colon) = colon(bytes) else { return local() };
         let (host, path) = (&bytes[..colon], &bytes[colon + 1..]);
-        // A drive of another system.
+        // A path with a drive letter, as on Windows.
         if host.len() == 1 && path.starts_with(b"\\") {
             return local();
         }

@@ -1,7 +1,7 @@
 //! `netblt cp`: which files go where, over which route, with which options.
 //!
 //! The operands ([`location`]) decide the route, which the plan holds ([`plan`]). One table has the
-//! options of each route ([`routes`]), and the command line says which were given ([`given`],
+//! options of each route ([`routes`]). The options come from the command line ([`given`],
 //! [`options`]). Sources and destinations here are read as scp reads them ([`operands`]), and the
 //! user may choose among their files ([`files_from`], [`existing`]). All routes get the same inputs
 //! ([`job`]). Between machines the files go by ssh ([`ssh`]), and to and from servers of files

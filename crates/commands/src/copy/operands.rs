@@ -1,7 +1,8 @@
 //! The operands on their machine: sources are found, destinations interpreted.
 //!
-//! scp's rules: several sources need a directory; a destination that is none gives a single source
-//! its name; nothing is created above it. `dir/.` means the contents of `dir`.
+//! The rules are scp's. Several sources need a directory as destination. A destination that is no
+//! directory is the new name of a single source, and directories above it are not created. `dir/.`
+//! means the contents of `dir`.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

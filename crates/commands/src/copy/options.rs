@@ -131,7 +131,7 @@ pub(crate) enum Fallback {
 }
 
 impl CopyArgs {
-    /// The highest rate, by whichever option.
+    /// The highest rate, from `--rate`, `--bwlimit` or `-l`.
     pub(crate) fn ceiling(&self) -> Option<Rate> {
         let limit = |kbit| Rate::from_bytes_per_second(u64::from(kbit) * 1000 / 8);
         self.rate.or(self.bwlimit).or_else(|| self.limit.map(limit))

@@ -1,4 +1,4 @@
-//! The plan of a copy: its operands, parsed once, as the route that they decide.
+//! The plan of a copy: the route that its operands decide, with the parsed operands.
 
 use std::ffi::{OsStr, OsString};
 

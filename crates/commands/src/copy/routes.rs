@@ -1,21 +1,23 @@
-//! The options of each route of `netblt cp`. An option without a meaning on a route is refused: no
-//! option is ignored in silence.
+//! The options of each route of `netblt cp`. A route refuses an option that means nothing on it, so
+//! that no option is ignored in silence.
 
 use crate::copy::given::GivenOptions;
 use crate::exit::Failure;
 
-/// Between which ends a copy goes.
+/// The kinds of the two ends of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// From here to another machine, by ssh.
     SshUp,
+    /// From another machine to here, by ssh.
     SshDown,
     /// From one other machine to another, by ssh to each.
     Hosts,
     /// From here to a server of files.
     ServerUp,
+    /// From servers of files to here.
     ServerDown,
-    /// From one server straight to another.
+    /// From servers straight to another one.
     Servers,
     /// From one place of a server to another.
     Within,
@@ -28,7 +30,7 @@ impl Route {
     pub(crate) const ALL: [Self; 7] =
         [SshUp, SshDown, Hosts, ServerUp, ServerDown, Servers, Within];
 
-    /// As a message has it.
+    /// The route in a message.
     fn shown(self) -> &'static str {
         match self {
             SshUp => "to another machine",
@@ -42,7 +44,7 @@ impl Route {
     }
 }
 
-/// An option as users write it, the routes that know nothing of it, and why.
+/// An option as users write it, and the routes on which it means nothing, with the reasons.
 type Row = (&'static str, &'static [(&'static [Route], &'static str)]);
 
 const BY_SSH: &[Route] = &[SshUp, SshDown, Hosts];
@@ -52,30 +54,33 @@ const SENT_THERE: &[Route] = &[ServerDown, Servers];
 const STORED_THERE: &[Route] = &[ServerUp, Servers];
 
 const NOT_SENT: &str = "the server copies its own files, and nothing is sent";
-const NO_SSH: &str = "a server is called without ssh";
-const NO_SERVER: &str = "it is for addresses with netblt://";
-const NOTHING_HERE: &str = "nothing of it passes here";
-const NO_CHOICE: &str = "a server chooses nothing among its files";
-const NO_COMPARISON: &str = "a server does not compare what it has";
-const NOT_KEPT: &str = "a server keeps permissions and times (-p), and nothing more";
-const OWN_WAY: &str = "the server that sends decides on that";
-const OWN_STORE: &str = "the server that stores it decides on that";
-const OWN_RATE: &str = "max-rate= in the line of your key there bounds it";
-const BY_ITSELF: &str = "each of the two knows its own files only";
+const NO_SSH: &str = "the connection to a server does not use ssh";
+const NO_SERVER: &str = "only addresses with netblt:// use it";
+const NOTHING_HERE: &str = "the data do not pass through this machine";
+const NO_CHOICE: &str = "a server does not select among its files";
+const NO_COMPARISON: &str = "a server does not compare files before a copy";
+const NOT_KEPT: &str = "a server keeps only permissions and times (-p)";
+const OWN_WAY: &str = "the sending server decides this";
+const OWN_STORE: &str = "the server that stores the files decides this";
+const OWN_RATE: &str = "max-rate= in the line of your key on the server is the limit";
+const BY_ITSELF: &str = "each machine knows only its own files";
 
 const TABLE: &[Row] = &[
     // Which files.
     (
         "--dry-run",
-        &[(&[Hosts], BY_ITSELF), (&[Servers, Within], "`netblt ls` shows what is there")],
+        &[(&[Hosts], BY_ITSELF), (&[Servers, Within], "`netblt ls` shows the files of a server")],
     ),
     ("--update", &[(&[Hosts], BY_ITSELF), (BY_SERVER, NO_COMPARISON)]),
     ("--ignore-existing", &[(&[Hosts], BY_ITSELF), (BY_SERVER, NO_COMPARISON)]),
-    ("--files-from", &[(&[Hosts], "the list is here"), (BY_SERVER, NO_CHOICE)]),
+    ("--files-from", &[(&[Hosts], "the list is on this machine"), (BY_SERVER, NO_CHOICE)]),
     ("--exclude", &[(CHOSEN_THERE, NO_CHOICE)]),
-    ("--copy-links", &[(CHOSEN_THERE, "a server follows no link")]),
-    ("--allow-changes", &[(CHOSEN_THERE, "a server leaves out what changes while it is read")]),
-    ("--chmod", &[(CHOSEN_THERE, NO_CHOICE)]),
+    ("--copy-links", &[(CHOSEN_THERE, "a server does not follow links")]),
+    (
+        "--allow-changes",
+        &[(CHOSEN_THERE, "a server leaves out files that change while they are read")],
+    ),
+    ("--chmod", &[(CHOSEN_THERE, "a server does not change permissions")]),
     // How they are stored.
     ("--owner", &[(BY_SERVER, NOT_KEPT)]),
     ("--xattrs", &[(BY_SERVER, NOT_KEPT)]),
@@ -85,7 +90,7 @@ const TABLE: &[Row] = &[
     ("--resume", &[(&[Servers], OWN_STORE), (&[Within], NOT_SENT)]),
     ("--resume verify", &[(&[ServerUp], OWN_STORE)]),
     ("--keep-partial", &[(STORED_THERE, OWN_STORE), (&[Within], NOT_SENT)]),
-    ("--max-files", &[(STORED_THERE, OWN_STORE), (&[Within], OWN_STORE)]),
+    ("--max-files", &[(&[ServerUp, Servers, Within], OWN_STORE)]),
     ("--manifest", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
     // How they are sent.
     ("--no-path-cache", &[(SENT_THERE, OWN_WAY), (&[Within], NOT_SENT)]),
@@ -94,17 +99,17 @@ const TABLE: &[Row] = &[
     ("--rate", &[(&[Servers], OWN_RATE), (&[Within], NOT_SENT)]),
     ("-l", &[(&[Servers], OWN_RATE), (&[Within], NOT_SENT)]),
     ("--bwlimit", &[(&[Servers], OWN_RATE), (&[Within], NOT_SENT)]),
-    ("--streams", &[(&[Servers], "--streams of netblt serve does"), (&[Within], NOT_SENT)]),
+    ("--streams", &[(&[Servers], "--streams of netblt serve decides this"), (&[Within], NOT_SENT)]),
     ("--fallback", &[(BY_SERVER, NO_SSH)]),
-    ("--fallback always", &[(&[Hosts], "the data do not come here")]),
+    ("--fallback always", &[(&[Hosts], NOTHING_HERE)]),
     ("--trace", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
     ("--report", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
     // The options of the output.
     ("--stats", &[(&[Within], NOT_SENT)]),
     ("--progress", &[(&[Within], NOT_SENT)]),
-    // How the other end is called.
-    ("-P", &[(BY_SERVER, "a server's port stands in its address, netblt://HOST:PORT")]),
-    ("-i twice", &[(BY_SERVER, "one key is yours there, and more than one is given")]),
+    // The connection to the other end.
+    ("-P", &[(BY_SERVER, "a server's port is part of its address, netblt://HOST:PORT")]),
+    ("-i twice", &[(BY_SERVER, "a server takes one key, and more than one is given")]),
     ("-F", &[(BY_SERVER, NO_SSH)]),
     ("-J", &[(BY_SERVER, NO_SSH)]),
     ("-o", &[(BY_SERVER, NO_SSH)]),
@@ -143,8 +148,7 @@ mod tests {
     use crate::commands::options_of_copy;
     use crate::copy::given::names;
 
-    /// Options that mean something on every route, or nothing that could be missed: `-B` asks
-    /// nothing, and a server asks nothing either.
+    /// Options that every route takes. `-B` forbids questions, and a copy with a server has none.
     const EVERYWHERE: &[&str] = &[
         "-r",
         "-p",
@@ -213,9 +217,12 @@ mod tests {
     fn page() -> String {
         let mut page = String::from(
             "# Options of `netblt cp` on each route\n\n\
-             A test makes this page of the table by which `netblt cp` refuses options. A refused \
-             option ends\nthe copy with exit code 1 and the reason. Options that are not listed \
-             mean the same on every\nroute.\n\n\
+             A test writes this page from the table in `commands/src/copy/routes.rs`, by which \
+             `netblt cp`\nrefuses options. A refused option ends the copy with exit code 1, and \
+             the message has the reason.\nSeveral reasons are those of the refused routes from \
+             left to right. An option with a value, such as\n`--resume verify`, is also refused \
+             where the row of the option alone says no. Options that are not\nlisted mean the same \
+             on every route.\n\n\
              | option | ssh: to a host | from a host | host to host | to a server | from a server \
              | server to server | within a server | reason |\n\
              | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",

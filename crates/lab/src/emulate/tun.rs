@@ -3,7 +3,7 @@
 //! 1. Say what is missing, if anything is.
 //! 2. Make two namespaces and join their devices (`netblt_emu::netns`, `netblt_emu::tun`).
 //! 3. Start the programs: host b's first, then host a's, then the command.
-//! 4. Tell how it goes until the main program ends; the others may end by themselves shortly after.
+//! 4. Print samples until the main program ends; the others may end by themselves shortly after.
 //! 5. End what is left, print the totals, remove the namespaces.
 
 use std::env;
@@ -153,7 +153,7 @@ fn view(report: &TunReport, overflowed: u64) -> View {
     }
 }
 
-/// As the shell has it: the program's own, or 128 and the signal that ended it.
+/// The exit code as a shell shows it: the program's own, or 128 plus the signal that ended it.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))

@@ -13,7 +13,7 @@ use crate::reporter::Reporter;
 use crate::server_client::address::ServerPath;
 use crate::server_client::client::{ServerConnection, WarningsOnly, server};
 
-/// Copies.
+/// Performs the copy.
 pub(crate) fn copy(
     job: CopyJob<'_>,
     sources: &[ServerPath],

@@ -18,7 +18,7 @@ use crate::reporter::{self, Reporter};
 use crate::server_client::address::ServerPath;
 use crate::server_client::client::{ServerConnection, WarningsOnly, server};
 
-/// Copies; nothing is returned by a dry run.
+/// Performs the copy. A dry run returns nothing.
 pub(crate) fn copy(
     job: CopyJob<'_>,
     sources: &[ServerPath],

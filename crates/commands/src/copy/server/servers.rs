@@ -1,4 +1,4 @@
-//! The servers of a copy: each is met once, and asked again while it is busy.
+//! The servers of a copy: each has one connection, and a busy server is tried again.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,21 +14,21 @@ use crate::reporter::Reporter;
 use crate::server_client::address::ServerPath;
 use crate::server_client::client::ServerConnection;
 
-/// How long a server that is busy is asked again, how soon at first, and how often later.
+/// How long a busy server is tried again, and the first and the longest pause between two tries.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 /// The interval at which a wait looks whether it was cancelled.
 const STEP: Duration = Duration::from_millis(50);
 
-/// Servers that were met, each once.
+/// The connections to servers, one for each.
 #[derive(Default)]
 pub(crate) struct ServerCache {
     known: Vec<(Option<Host>, ServerConnection)>,
 }
 
 impl ServerCache {
-    /// How to meet the server of an address; it is met if it was not.
+    /// The connection to the server of an address. It is made on first use.
     pub(crate) fn of(
         &mut self,
         served: &ServerPath,
@@ -39,22 +39,23 @@ impl ServerCache {
         let at = match known {
             Some(at) => at,
             None => {
-                let met = job.credentials.meet(served, job.identity(), options, job.cancel)?;
-                self.known.push((served.host.clone(), met));
+                let connection =
+                    job.credentials.meet(served, job.identity(), options, job.cancel)?;
+                self.known.push((served.host.clone(), connection));
                 self.known.len() - 1
             }
         };
         Ok(&self.known[at].1)
     }
 
-    /// The same of one that was met.
+    /// The existing connection to the server of an address.
     pub(crate) fn known(&self, served: &ServerPath) -> Result<&ServerConnection, Failure> {
         let known = self.known.iter().find(|(host, _)| *host == served.host);
-        known.map(|(_, meeting)| meeting).ok_or_else(nothing)
+        known.map(|(_, connection)| connection).ok_or_else(nothing)
     }
 }
 
-/// Retries with a busy server, for a minute: it has begun nothing of a refused request.
+/// Tries a busy server again for a minute. The server has begun nothing of a refused request.
 pub(crate) fn patiently<T>(
     cancel: &Cancel,
     report: &mut Reporter,

@@ -15,7 +15,7 @@ use crate::selection_args;
 use crate::server_client::address::ServerPath;
 use crate::server_client::client::{ServerConnection, WarningsOnly, server};
 
-/// Copies; nothing is returned by a dry run.
+/// Performs the copy. A dry run returns nothing.
 pub(crate) fn copy(
     job: CopyJob<'_>,
     sources: &[OsString],

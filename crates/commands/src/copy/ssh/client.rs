@@ -48,7 +48,7 @@ const LOOK_UP: Duration = Duration::from_millis(200);
 /// many.
 const NAMES: usize = 500;
 
-/// Copies from here to another machine; nothing is returned by a dry run.
+/// Copies from here to another machine. A dry run returns nothing.
 pub(crate) fn upload(
     job: CopyJob<'_>,
     host: &Host,
@@ -73,7 +73,7 @@ pub(crate) fn upload(
     Ok(summary)
 }
 
-/// Copies from another machine to here; nothing is returned by a dry run.
+/// Copies from another machine to here. A dry run returns nothing.
 pub(crate) fn download(
     job: CopyJob<'_>,
     host: &Host,

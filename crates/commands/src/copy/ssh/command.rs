@@ -18,8 +18,8 @@ use crate::exit::Failure;
 use crate::host::Host;
 use crate::units;
 
-/// Finds the program where it mostly is, though the shell is no login shell; first where
-/// `--install` puts it.
+/// Finds the program in its usual places, although the shell is no login shell. The first place is
+/// that of `--install`.
 const SCRIPT: &str = "\
 PATH=$HOME/.local/bin:$PATH:$HOME/.cargo/bin:/usr/local/bin:/opt/netblt/bin; export PATH; \
 p=${1:-netblt}; case $p in \"~/\"*) p=$HOME/${p#??};; esac; \

@@ -2,12 +2,11 @@
 //! it.
 //!
 //! The client ([`client`]) starts the agent ([`agent`]) with ssh ([`connect`], [`command`],
-//! [`session`]) and
-//! exchanges messages with it over its standard input and output ([`framing`], [`messages`]). No
-//! name and no path is ever a word of a shell. Probes find where UDP passes ([`probe`]). Where it
-//! does not, datagrams go through ssh ([`tunnel`]). A machine without the program can get it
-//! ([`install`]). If neither side is this machine, there are two agents, and this program
-//! introduces them ([`third_party`]).
+//! [`session`]). Both exchange messages over the agent's standard input and output ([`framing`],
+//! [`messages`]). No name and no path is ever a word of a shell. Probes find where UDP passes
+//! ([`probe`]). Where it does not, datagrams go through ssh ([`tunnel`]). A machine without the
+//! program can get it ([`install`]). If neither side is this machine, there are two agents, and
+//! this program gives each the addresses of the other ([`third_party`]).
 
 pub(crate) mod agent;
 pub(crate) mod client;

@@ -24,7 +24,7 @@ const ANSWER: u8 = 2;
 /// Sign, kind, side, nonce.
 const HEAD: usize = 18;
 const MAC: usize = 16;
-/// Between two questions to one address.
+/// The interval between two questions to one address.
 const AGAIN: Duration = Duration::from_millis(100);
 /// How long to wait for datagrams before looking at the clock again.
 const STEP: Duration = Duration::from_millis(10);
@@ -62,7 +62,7 @@ pub(crate) fn plausible(
     all
 }
 
-/// Whether one machine can have it, and it needs no zone.
+/// Whether a single machine can have this address, and the address needs no zone.
 fn is_unicast(ip: &IpAddr) -> bool {
     let odd = match ip {
         // "This network", multicast, reserved, broadcast.
@@ -212,19 +212,19 @@ pub(crate) fn no_socket((first, last): (u16, u16), error: &io::Error) -> Failure
     Failure::new(Code::Socket, format!("cannot open a UDP socket{at}: {error}"))
 }
 
-/// To be compared in constant time, as hashes are.
+/// A MAC as a hash, because hashes are compared in constant time.
 fn padded(mac: &[u8]) -> blake3::Hash {
     let mut whole = [0; 32];
     whole[..mac.len()].copy_from_slice(mac);
     blake3::Hash::from(whole)
 }
 
-/// An IPv4 address as such, whatever socket it came through.
+/// An IPv4 address in its own form, also if it came through an IPv6 socket.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// For both IP versions where that can be had.
+/// A socket for both IP versions, where the system has them.
 fn socket(port: u16, family: Family) -> io::Result<(UdpSocket, bool)> {
     let open = |domain, only_v6, ip: IpAddr| {
         let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;

@@ -34,7 +34,7 @@ const STEP: Duration = Duration::from_millis(20);
 /// When one end has failed, how long the other may take to say why it did.
 const LAST_WORD: Duration = Duration::from_secs(5);
 
-/// Copies.
+/// Performs the copy.
 pub(crate) fn copy(
     job: CopyJob<'_>,
     [from, to]: [&Host; 2],

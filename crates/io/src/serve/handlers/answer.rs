@@ -10,7 +10,7 @@ use crate::request_error::RequestError;
 use crate::serve::requests::response_item::{END, NAME, ResponseItem, TITLE};
 use crate::serve::response::{Done, HeldReader, OutgoingData, denied};
 
-/// The answer of a request that did so many things.
+/// The answer of a request that made, removed, renamed or copied `count` entries.
 pub(super) fn done(count: u64, layout: Layout) -> Result<Done, RequestError> {
     answer([ResponseItem::Done(count)], layout)
 }
@@ -23,7 +23,7 @@ pub(super) fn answer(
     outgoing(lines, layout).map(|outgoing| Done::Send(Box::new(outgoing)))
 }
 
-/// An answer to be sent.
+/// The data of an answer of these lines, to be sent.
 pub(in crate::serve) fn outgoing(
     lines: impl IntoIterator<Item = ResponseItem>,
     layout: Layout,
@@ -34,7 +34,7 @@ pub(in crate::serve) fn outgoing(
     streamed(Box::new(io::Cursor::new(text)), bytes, layout)
 }
 
-/// A response of about so many bytes, read as it is sent.
+/// An answer of about `bytes` bytes, which is read while it is sent.
 pub(super) fn streamed(
     reader: Box<dyn io::Read + Send>,
     bytes: u64,

@@ -24,10 +24,10 @@ use crate::serve::response::Done;
 
 /// Bytes that are copied between two checks whether the request was cancelled.
 const STEP: u64 = 64 << 20;
-/// How a file is called until it gets its name, in a directory that only this process enters.
+/// The name of a copy until it is complete, in a directory that only this process uses.
 const COPY: &str = "copy";
 
-/// How much may be copied.
+/// The most that one request may copy.
 #[derive(Debug)]
 struct Bounds {
     /// Files, directories and links.
@@ -35,7 +35,7 @@ struct Bounds {
     bytes: u64,
 }
 
-/// Copies it.
+/// Copies what is at the path.
 pub(super) fn perform(
     copy: &CopyRequest,
     path: &[u8],
@@ -47,7 +47,7 @@ pub(super) fn perform(
     done(copy_to(root, path, &copy.to, copy.how, bounds, with.cancel)?, with.layout)
 }
 
-/// Copies something to another name. How many files, directories and links that are.
+/// Copies a file, a link or a tree to another name. Returns how many entries were copied.
 fn copy_to(
     root: &OwnedFd,
     from: &[u8],
@@ -67,7 +67,7 @@ fn copy_to(
     let target = Place::target(root, to, how.replace && !directory)?;
     let staging = Staging::create(&target.parent)?;
     let mut copier = Copier { staging: &staging, how, left: bounds, done: 0, cancel };
-    let copied = copier.one(&source.parent, source.leaf, &target, MAX_DOWN);
+    let copied = copier.entry(&source.parent, source.leaf, &target, MAX_DOWN);
     let done = copier.done;
     staging.remove(&target.parent);
     flush(&target.parent);
@@ -83,8 +83,8 @@ struct Copier<'a> {
 }
 
 impl Copier<'_> {
-    /// One thing, whatever it is.
-    fn one(
+    /// Copies one entry of any type.
+    fn entry(
         &mut self,
         parent: &OwnedFd,
         leaf: &OsStr,
@@ -140,12 +140,12 @@ impl Copier<'_> {
         let copy = rustix::fs::openat(&self.staging.handle, COPY, flags, mode);
         let mut copy = File::from(copy.map_err(io::Error::from)?);
         self.content(&mut source, &mut copy, length)?;
-        self.dress(&copy, &stat)?;
+        self.set_attributes(&copy, &stat)?;
         flush::sync(&copy)?;
         self.name(to)
     }
 
-    /// The bytes, by the file system itself where it can, and no holes.
+    /// Copies the bytes but no holes. The file system itself copies where it can.
     fn content(&self, source: &mut File, copy: &mut File, length: u64) -> Result<(), RequestError> {
         copy.set_len(length)?;
         let mut at = 0;
@@ -204,20 +204,20 @@ impl Copier<'_> {
             let parent = made.try_clone()?;
             let leaf = OsStr::from_bytes(name);
             let place = Place { parent, leaf, stat: None };
-            self.one(&source, leaf, &place, below)?;
+            self.entry(&source, leaf, &place, below)?;
         }
         let made = File::from(made);
-        self.dress(&made, &stat)?;
+        self.set_attributes(&made, &stat)?;
         Ok(flush::directory(&made.into())?)
     }
 
     /// Sets permissions, and times if they are to be kept.
-    fn dress(&self, copy: &File, stat: &Stat) -> Result<(), RequestError> {
+    fn set_attributes(&self, copy: &File, stat: &Stat) -> Result<(), RequestError> {
         #[allow(clippy::unnecessary_cast, reason = "its width differs between systems")]
         let mode = stat.st_mode as u32 & 0o777;
         let mode = if self.how.keep { mode } else { mode & self.staging.permitted };
         let set = rustix::fs::fchmod(copy, Mode::from_raw_mode(mode as _));
-        // Otherwise they are the file system's defaults.
+        // Permissions that are not to be kept may stay those of the file system's default.
         match self.how.keep {
             true => set.map_err(io::Error::from)?,
             false => _ = tolerable(set)?,

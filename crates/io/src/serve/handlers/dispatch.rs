@@ -43,7 +43,8 @@ pub(in crate::serve) fn perform(
     }
 }
 
-/// Whether it removes the parts of a transfer under a label, which alone may be named.
+/// Whether the request removes the parts of a transfer with a label. No other request may name
+/// files of netblt itself.
 fn is_left(request: &Request) -> bool {
     match &request.operation {
         Operation::Remove(remove) => remove::is_left(remove, &request.path),

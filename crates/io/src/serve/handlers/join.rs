@@ -17,7 +17,7 @@ use crate::request_error::RequestError;
 use crate::serve::requests::join::JoinRequest;
 use crate::serve::response::Done;
 
-/// Gives a file its name if all its ranges are there. Otherwise it is not found.
+/// Gives a file its name if all its ranges are there. Otherwise the request fails as `not-found`.
 pub(super) fn perform(
     join: &JoinRequest,
     path: &[u8],
@@ -32,7 +32,7 @@ pub(super) fn perform(
     })?;
     let target = Place::target(root, &join.to, join.replace)?;
     let mode = Mode::from_raw_mode((join.mode & 0o777) as _);
-    // As in a transfer of the whole file: where they cannot be set, the file is there.
+    // As in a transfer of the whole file: attributes that cannot be set are no failure.
     tolerable(rustix::fs::fchmod(&file, mode))?;
     let (seconds, nanos) = join.modified;
     let time = Timespec { tv_sec: seconds as _, tv_nsec: nanos.min(999_999_999) as _ };

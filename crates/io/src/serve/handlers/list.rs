@@ -17,12 +17,12 @@ use crate::serve::requests::list::ListRequest;
 use crate::serve::requests::response_item::ResponseItem;
 use crate::serve::response::Done;
 
-/// Entries in one answer at most. A client asks again for more.
+/// Most entries in one answer. A client sends another request for more.
 const PAGE: u64 = 10_000;
 /// Memory of an item of an answer beyond its name.
 const LINE_BYTES: u64 = 100;
 
-/// The entries of the directory, or of the file.
+/// Sends the entries of the directory, or the entry of the file.
 pub(super) fn perform(
     list: &ListRequest,
     path: &[u8],

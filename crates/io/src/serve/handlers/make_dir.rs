@@ -25,7 +25,7 @@ pub(super) fn perform(
     done(make_directory(root, path, make.parents)?, with.layout)
 }
 
-/// Returns how many were made.
+/// Makes the directory. Returns how many were made, with those above it.
 fn make_directory(root: &OwnedFd, path: &[u8], parents: bool) -> Result<u64, RequestError> {
     let all = Mode::RWXU | Mode::RWXG | Mode::RWXO;
     if path.is_empty() {

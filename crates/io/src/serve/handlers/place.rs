@@ -14,10 +14,10 @@ use crate::disk::{flush, safe_open};
 use crate::error::RequestErrorKind;
 use crate::request_error::RequestError;
 
-/// A tree is removed or copied so far down.
+/// Most levels of directories in a tree that is removed or copied.
 pub(super) const MAX_DOWN: u32 = 256;
 
-/// A place for something: a directory and a name in it.
+/// A directory, and a name in it that may exist.
 pub(super) struct Place<'a> {
     pub(super) parent: OwnedFd,
     pub(super) leaf: &'a OsStr,
@@ -39,14 +39,14 @@ impl<'a> Place<'a> {
         Ok(Self { parent, leaf: OsStr::from_bytes(leaf), stat })
     }
 
-    /// Something that is there.
+    /// The place of an existing file, and its status.
     pub(super) fn source(root: &OwnedFd, path: &'a [u8]) -> Result<(Self, Stat), RequestError> {
         let place = Self::find(root, path)?;
         let stat = place.stat.ok_or_else(|| io::Error::from(Errno::NOENT))?;
         Ok((place, stat))
     }
 
-    /// The target of a request: nothing may be in the way, or a file that may be replaced.
+    /// The place of a new name. Nothing may exist there, except a file that may be replaced.
     pub(super) fn target(
         root: &OwnedFd,
         path: &'a [u8],
@@ -65,7 +65,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Gives something its name here.
+    /// Moves the file `leaf` of `parent` to this place.
     pub(super) fn take(
         &self,
         parent: &OwnedFd,
@@ -94,12 +94,12 @@ pub(super) fn into_itself() -> RequestError {
     RequestError::new(RequestErrorKind::Failed, "cannot move or copy a directory into itself")
 }
 
-/// Whether `path` is beneath `directory`, or it itself.
+/// Whether `path` is `directory` or beneath it.
 pub(super) fn is_beneath(path: &[u8], directory: &[u8]) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-/// Waits for the disk; a file system that cannot is not to blame for more than that.
+/// Flushes the directory to the disk. A failure is ignored, because some file systems cannot do it.
 pub(super) fn flush(directory: &OwnedFd) {
     let _ = flush::directory(directory);
 }

@@ -20,7 +20,7 @@ use crate::serve::response::{Done, PreparedUpload, denied, expected};
 use crate::settings::{Overwrite, Resume};
 use crate::transfer::receive::writer;
 
-/// A place for a range: in the file of all of them, which lies in the directory `path`.
+/// Prepares the upload of a range into the file of all ranges, in the directory `path`.
 pub(super) fn perform(
     put: &PutRangeRequest,
     path: &[u8],
@@ -44,7 +44,7 @@ pub(super) fn perform(
     }
     let (place, name) = (safe_open::path_of(&held), ranges::leaf(range));
     let mut options = options.clone();
-    // It is itself that would be in its way.
+    // The name of a range is its own: only an earlier copy of this range can have it.
     options.settings.overwrite = Overwrite::Always;
     (options.settings.atomic, options.settings.verify, options.settings.resume) =
         (false, put.verify, Resume::Auto);

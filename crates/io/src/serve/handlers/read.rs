@@ -33,7 +33,7 @@ pub(super) fn perform(
     Ok(Done::Send(Box::new(outgoing)))
 }
 
-/// The answer, as a stream.
+/// The pieces as a stream, which is the answer.
 struct RangeReader {
     root: Arc<OwnedFd>,
     rest: IntoIter<Piece>,

@@ -20,10 +20,10 @@ use crate::request_error::RequestError;
 use crate::serve::requests::remove::RemoveRequest;
 use crate::serve::response::Done;
 
-/// Names of a directory that is removed that are held at once.
+/// Most names in memory at once while a directory is removed.
 const AT_ONCE: usize = 1024;
 
-/// Removes what stands there.
+/// Removes what is at the path.
 pub(super) fn perform(
     remove: &RemoveRequest,
     path: &[u8],
@@ -34,14 +34,14 @@ pub(super) fn perform(
     done(remove_at(root, path, directory, tree, with.cancel)?, with.layout)
 }
 
-/// Whether the path is that of the parts of a transfer under a label.
+/// Whether the path is that of the parts of a transfer with a label, or of the ranges of a file.
 pub(super) fn is_left(remove: &RemoveRequest, path: &[u8]) -> bool {
     let (parent, leaf) = safe_open::split(path);
     let own = staging::has_ours(parent);
     remove.tree && (staging::label_of(leaf).is_some() || staging::is_ranges(leaf)) && !own
 }
 
-/// Returns how many were removed.
+/// Removes what is at the path. Returns how many entries were removed.
 fn remove_at(
     root: &OwnedFd,
     path: &[u8],

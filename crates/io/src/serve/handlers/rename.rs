@@ -14,7 +14,7 @@ use crate::request_error::RequestError;
 use crate::serve::requests::rename::RenameRequest;
 use crate::serve::response::Done;
 
-/// Renames it.
+/// Renames what is at the path.
 pub(super) fn perform(
     rename: &RenameRequest,
     path: &[u8],
@@ -24,7 +24,7 @@ pub(super) fn perform(
     done(rename_to(root, path, &rename.to, rename.replace)?, with.layout)
 }
 
-/// Gives something another name.
+/// Gives a file, a link or a directory another name.
 fn rename_to(root: &OwnedFd, from: &[u8], to: &[u8], replace: bool) -> Result<u64, RequestError> {
     let (source, stat) = Place::source(root, from)?;
     if safe_open::is_directory(&stat) && is_beneath(to, from) && to != from {

@@ -8,7 +8,7 @@ const REPLACE: u16 = 1;
 const DIRECTORIES: u16 = 2;
 const KEEP: u16 = 4;
 
-/// The same is to stand under another path, too.
+/// A copy of what is at the path, under another path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CopyRequest {
     pub(crate) to: Vec<u8>,

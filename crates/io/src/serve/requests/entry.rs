@@ -14,7 +14,7 @@ pub enum EntryType {
     Other,
 }
 
-/// Something on a server.
+/// A file, a directory or a link on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
@@ -24,7 +24,7 @@ pub struct Entry {
     pub sort: EntryType,
     /// Bytes in it.
     pub length: u64,
-    /// Those of them that are no holes, as far as the server has reported.
+    /// The bytes that are no holes, if the server has reported their number.
     pub data: u64,
     /// Time of modification: seconds since 1970, and nanoseconds.
     pub modified: (i64, u32),

@@ -3,24 +3,24 @@
 /// The facts about a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestFacts<'a> {
-    /// Its other path, or the other server's address, for logs.
+    /// The second path of the request, or the other server's address, for logs.
     pub(crate) target: &'a [u8],
-    /// Bytes of memory for it, and for performing it.
+    /// Bytes of memory for the request and for performing it.
     pub(crate) memory: u64,
-    /// Over how many subflows the files that it asks for may come (`docs/protocol §4.11`).
+    /// The most subflows over which requested files may come (`docs/protocol §4.11`).
     pub(crate) subflows: u64,
-    /// What it says about an upload.
+    /// The upload that the request announces or cancels.
     pub(crate) upload: Option<UploadFacts>,
     /// The server is to connect to another one.
     pub(crate) connects: bool,
 }
 
-/// What a request says about an upload.
+/// The upload that a request announces or cancels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UploadFacts {
-    /// One is announced, with its label; `via_server`: another server brings it.
+    /// An upload is announced, with its label; `via_server`: another server brings the files.
     Announced { label: Option<[u8; 32]>, via_server: bool },
-    /// The announced one with this number is cancelled.
+    /// The announced upload with this number is cancelled.
     Cancelled(u64),
 }
 

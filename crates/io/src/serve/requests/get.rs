@@ -6,7 +6,7 @@ use super::path::one_part;
 
 const TREES: u16 = 1;
 
-/// The file; with `trees` a directory and all in it.
+/// The file to send; with `trees` also a directory and all in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GetRequest {
     pub(crate) trees: bool,

@@ -12,14 +12,16 @@ use super::path::any_path;
 const MAX_RANGES: u64 = 1 << 16;
 const REPLACE: u16 = 1;
 
-/// The file to make of its ranges.
+/// A file to make of its ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JoinRequest {
     /// Its path, relative to the root.
     pub(crate) to: Vec<u8>,
+    /// The label of the file, by which its ranges are found.
     pub(crate) file: [u8; 32],
-    /// Bytes of it, and of its ranges but the last.
+    /// Bytes of the file.
     pub(crate) total: u64,
+    /// Bytes of each range but the last.
     pub(crate) bytes: u64,
     /// Permission bits.
     pub(crate) mode: u32,

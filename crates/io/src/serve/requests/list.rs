@@ -5,9 +5,9 @@ use super::fields::RequestFields;
 /// The entries of a directory, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListRequest {
-    /// Those after this name.
+    /// Only entries after this name.
     pub(crate) after: Vec<u8>,
-    /// At most so many, or all if it is 0.
+    /// Most entries in the answer; 0 for no limit.
     pub(crate) most: u64,
 }
 

@@ -4,7 +4,7 @@ use super::fields::{RequestFields, flags};
 
 const PARENTS: u16 = 1;
 
-/// A directory is to be made; with `parents` those above it too, and it may exist.
+/// A directory to make; with `parents` also those above it, and the directory may exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MakeDirRequest {
     pub(crate) parents: bool,

@@ -1,5 +1,6 @@
 //! The requests to a server and the lines of its answers, as bytes (`docs/protocol §8.8`). Client,
-//! server and fuzzer use the same types. They need nothing of this crate, nor of the system.
+//! server and fuzzer use the same types. The types use no other module of this crate, and no system
+//! call.
 //!
 //! [`request_kind`] is the table of all kinds. Each kind has a file with its fields and their
 //! codec; the file of the same name in `handlers` performs it.

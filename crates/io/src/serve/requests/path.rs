@@ -13,8 +13,8 @@ pub(super) fn one_part(name: &[u8]) -> Option<Vec<u8>> {
     (!name.contains(&b'/')).then(|| name.to_vec())
 }
 
-/// A path as a user writes it, as a request has it: slashes at either end and doubled ones do not
-/// count, nor does a part `.`; there is nothing above the root.
+/// Converts a path as a user writes it to that of a request. Slashes at either end, doubled slashes
+/// and parts `.` are dropped. No path leads above the root.
 pub(crate) fn plain(path: &[u8]) -> Result<Vec<u8>, &'static str> {
     let parts = path.split(|byte| *byte == b'/');
     let parts: Vec<&[u8]> = parts.filter(|part| !matches!(*part, b"" | b".")).collect();

@@ -12,16 +12,16 @@ const TIMES: u16 = 32;
 const VERIFY: u16 = 64;
 const VIA_SERVER: u16 = 128;
 
-/// An announcement of an upload, or its end.
+/// The announcement of an upload, or its cancellation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PutRequest {
     /// Files will come.
     Announce(PutOptions),
-    /// Nothing is to come, not even what was announced under this number.
+    /// The upload that was announced under this number will not come.
     Cancel(u64),
 }
 
-/// How files are to be put.
+/// The options of an upload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PutOptions {
     /// Files that exist are replaced.

@@ -7,7 +7,7 @@ use netblt_proto::content::FileRange;
 use super::facts::{RequestFacts, UploadFacts};
 use super::fields::{RequestFields, flags, split_number};
 
-/// The same as of *put*.
+/// The same flag as that of *put*.
 const VERIFY: u16 = 64;
 
 /// A range of a file to upload.
@@ -18,7 +18,7 @@ pub(crate) struct PutRangeRequest {
     /// The label of the range's parts.
     pub(crate) label: [u8; 32],
     pub(crate) range: FileRange,
-    /// It is read again before it counts as being there.
+    /// The range is read again before it counts as stored.
     pub(crate) verify: bool,
 }
 

@@ -22,11 +22,11 @@ pub(crate) struct ReadRequest {
 /// Bytes of a file on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Which file.
+    /// The path of the file.
     pub path: Vec<u8>,
-    /// Where it begins.
+    /// The position of the first byte.
     pub offset: u64,
-    /// How many bytes; what lies beyond the end of the file is not there.
+    /// The number of bytes. Fewer are sent if the file ends before.
     pub bytes: u64,
 }
 

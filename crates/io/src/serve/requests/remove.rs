@@ -5,12 +5,12 @@ use super::fields::{RequestFields, flags};
 const EMPTY_DIRECTORY: u16 = 1;
 const TREE: u16 = 2;
 
-/// A file or link is to be removed.
+/// What may be removed: a file or a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RemoveRequest {
-    /// Or an empty directory.
+    /// An empty directory, too.
     pub(crate) directory: bool,
-    /// Or a directory with all in it.
+    /// A directory with all in it, too.
     pub(crate) tree: bool,
 }
 

@@ -6,11 +6,11 @@ use super::path::any_path;
 
 const REPLACE: u16 = 1;
 
-/// Something is to stand under another path instead.
+/// Another path for what is at the path of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RenameRequest {
     pub(crate) to: Vec<u8>,
-    /// It takes the place of a file or link there.
+    /// A file or link at the new path is replaced.
     pub(crate) replace: bool,
 }
 

@@ -22,7 +22,7 @@ pub(crate) const ASK: &str = "netblt ask";
 /// The client string of a session's connection.
 pub(crate) const SESSION: &str = "netblt session";
 
-/// What is asked.
+/// A request: an operation and its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) operation: Operation,
@@ -30,7 +30,7 @@ pub(crate) struct Request {
     pub(crate) path: Vec<u8>,
 }
 
-/// What is to be done at the path, with what each kind needs beside it.
+/// The operation at the path, with the fields of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Get(GetRequest),

@@ -3,7 +3,7 @@
 use self::Access::{Read, ReadAndWrite, Write};
 use self::Repeat::{Never, WhenLost};
 
-/// Longest request: two names and what goes with them.
+/// Longest request: two names and the other fields.
 const MAX_REQUEST: usize = 10_000;
 /// Longest request of a kind that has a list.
 pub(crate) const MAX_LONG_REQUEST: usize = 1 << 18;
@@ -13,33 +13,33 @@ pub(crate) const MAX_LONG_REQUEST: usize = 1 << 18;
 #[non_exhaustive]
 #[repr(u8)]
 pub enum RequestKind {
-    /// To send a file or a tree.
+    /// Sends a file or a tree.
     Get = 1,
-    /// To accept an upload, which comes with another connection.
+    /// Announces an upload, which comes with another connection.
     Put = 2,
-    /// The status of a path.
+    /// Reads the status of a path.
     Stat = 3,
-    /// The entries of a directory.
+    /// Lists the entries of a directory.
     List = 4,
-    /// To make a directory.
+    /// Makes a directory.
     MakeDir = 5,
-    /// To remove a file, a link or a directory.
+    /// Removes a file, a link or a directory.
     Remove = 6,
-    /// To give something another name.
+    /// Gives a file, a link or a directory another name.
     Rename = 7,
-    /// To copy something on the server.
+    /// Copies a file, a link or a directory on the server.
     Copy = 8,
-    /// Pieces of files.
+    /// Reads pieces of files.
     Read = 9,
-    /// To send a file or a tree to another server.
+    /// Sends a file or a tree to another server.
     Send = 10,
-    /// To accept the upload of a range of a file.
+    /// Announces the upload of a range of a file.
     PutRange = 11,
-    /// To make a file of its ranges.
+    /// Makes a file of its ranges.
     Join = 12,
 }
 
-/// The permissions that a request takes.
+/// The permissions that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -47,11 +47,11 @@ pub(crate) enum Access {
     ReadAndWrite,
 }
 
-/// When a request may be repeated if it is not known whether it was performed.
+/// Whether a request may be repeated if it is unknown whether the server performed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repeat {
     Never,
-    /// It changes nothing, so it may be asked again when its answer was lost.
+    /// The request changes nothing, so it may be repeated if its answer was lost.
     WhenLost,
 }
 
@@ -95,7 +95,8 @@ impl RequestKind {
             Self::Rename => row("rename", Write, Never, MAX_REQUEST),
             Self::Copy => row("copy", ReadAndWrite, Never, MAX_REQUEST),
             Self::Read => row("read", Read, WhenLost, MAX_LONG_REQUEST),
-            // Another permission is the server's own matter: it connects to any address.
+            // *send* also takes a permission of its own, which the server checks: the client
+            // chooses the address to which the server connects.
             Self::Send => row("send", Read, Never, MAX_REQUEST),
             Self::PutRange => row("put-range", Write, Never, MAX_REQUEST),
             Self::Join => row("join", Write, Never, MAX_REQUEST),
@@ -117,12 +118,12 @@ impl RequestKind {
         self.row().name
     }
 
-    /// The permissions that it takes.
+    /// The permissions that it needs.
     pub(crate) fn access(self) -> Access {
         self.row().access
     }
 
-    /// Whether it may be asked again when it is unknown whether it was answered.
+    /// Whether a request of this kind may be repeated if its answer was lost.
     pub(crate) fn is_repeatable(self) -> bool {
         self.row().repeat == WhenLost
     }

@@ -7,9 +7,9 @@ use super::path::one_part;
 
 /// The first line of an answer.
 pub(crate) const TITLE: &[u8] = b"netblt answer 1";
-/// Under which name an answer goes.
+/// The name of the stream with an answer.
 pub(crate) const NAME: &str = "answer";
-/// With what its lines end: no name has it.
+/// The byte that ends each line. No name contains it.
 pub(crate) const END: u8 = 0;
 /// Longest line of an answer: numbers and a name.
 pub(crate) const LONGEST_LINE: usize = 5000;
@@ -22,25 +22,25 @@ pub(crate) enum ResponseItem {
     Room(u64),
     /// There are more entries after the last one.
     More,
-    /// Under which number files are put, and the name that a single one gets, if it is not to keep
-    /// its own.
+    /// The number of an announced upload, and the name that a single file gets. The name is empty
+    /// if the file keeps its own.
     Put(u64, Vec<u8>),
-    /// How many were made, removed, renamed or copied.
+    /// How many entries were made, removed, renamed, copied or sent.
     Done(u64),
     /// The private half of a lent key, for one upload.
     Key(StaticKey),
-    /// How far it is: bytes, bytes in all (0: not known), and of them those that were there
-    /// before; files, and those that were left out; what limits it, by its place in
+    /// The progress of *send*: bytes, bytes in all (0: not known), and those of them that were
+    /// there before; files, and files that were left out; the limit, by its place in
     /// [`LimitedBy::ALL`](crate::LimitedBy::ALL).
     Moved([u64; 6]),
     /// Bytes of a file follow.
     Data(u64),
-    /// A piece of a file that cannot be read: a word for why, and that for people.
+    /// A piece of a file that cannot be read: the word of the reason, and a text for people.
     Denied(String, String),
 }
 
 impl ResponseItem {
-    /// Its bytes, with its end.
+    /// The bytes of the line, with its end.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut line = match self {
             Self::Entry(entry) => {

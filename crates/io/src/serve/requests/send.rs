@@ -10,7 +10,7 @@ use super::path::one_part;
 
 const TREES: u16 = 1;
 
-/// What [`Get`](super::get::GetRequest) gets is to go to another server.
+/// The files that a [`GetRequest`](super::get::GetRequest) names, and the server to send them to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SendRequest {
     pub(crate) trees: bool,
@@ -18,14 +18,14 @@ pub(crate) struct SendRequest {
     pub(crate) push: PushTarget,
 }
 
-/// Where files go that a server sends by itself: another one, which awaits them.
+/// The server to which another server sends files. It has announced the upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PushTarget {
-    /// Under which number.
+    /// The number of the upload there.
     pub(crate) number: u64,
-    /// The key of that server.
+    /// The public key of that server.
     pub(crate) server: PublicKey,
-    /// A key that it has lent for this.
+    /// The private key that this server has lent for the upload.
     pub(crate) own: StaticKey,
     /// `host:port`.
     pub(crate) address: String,

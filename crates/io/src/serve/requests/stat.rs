@@ -4,7 +4,7 @@ use super::fields::{RequestFields, flags};
 
 const TREES: u16 = 1;
 
-/// What stands there; with `trees` how many bytes the files in a directory have, too.
+/// The status of a path; with `trees` also the number of bytes of the files in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StatRequest {
     pub(crate) trees: bool,
