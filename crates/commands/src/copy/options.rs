@@ -137,7 +137,7 @@ impl CopyArgs {
         self.rate.or(self.bwlimit).or_else(|| self.limit.map(limit))
     }
 
-    /// The settings of the transfer, on every route.
+    /// The settings of the transfer, on every route but within one server, where nothing is sent.
     pub(crate) fn settings(&self) -> TransferSettings {
         let mut settings = TransferSettings::default();
         settings.family = self.family();
