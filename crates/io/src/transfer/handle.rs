@@ -62,7 +62,7 @@ pub enum Event {
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let mut options = Options::default();
-/// options.bind = Some([127, 0, 0, 1].into());
+/// options.network.bind = Some([127, 0, 0, 1].into());
 /// let source = Source::reader("greeting", &b"hello"[..]);
 /// let mut sending =
 ///     Transfer::send(source, Rendezvous::Listen, options.clone(), Cancel::default())?;
