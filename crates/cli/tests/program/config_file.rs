@@ -66,6 +66,23 @@ fn what_the_file_has_for_a_server_holds_unless_it_is_given() {
 }
 
 #[test]
+fn a_ticket_of_the_environment_or_the_command_line_beats_the_file() {
+    let env = home("Host *\n ticket-file ~/missing\n key ~/missing\n");
+    env.make_directory("root");
+    env.make_file("root/f", 10);
+    let serve = ["serve", "--root", "root", "--json", "--bind", "127.0.0.1", "--port", "0"];
+    let mut server = env.start(&[&serve[..], &["--ticket-file", "t"]].concat());
+    let listening = server.event("listening", |_| true);
+    let url = format!("netblt://{}/", listening["addresses"][0].as_str().expect("an address"));
+    run(&env, &["ls", &url]).exits(11).says("missing");
+    assert_eq!(run(&env, &["ls", "--ticket-file", "t", &url]).exits(0).text(), "f\n");
+    let mut command = env.command(&["ls", &url]);
+    let ticket = fs::read_to_string(env.path("t")).expect("a ticket");
+    command.env("HOME", env.path("home")).env("NETBLT_TICKET", ticket.trim());
+    assert_eq!(Running::new(command).finish().exits(0).text(), "f\n");
+}
+
+#[test]
 fn a_wrong_file_is_refused_with_its_line() {
     for (config, says) in [
         ("Host *\n  rate fast\n", "config:2: invalid value 'fast' for '--rate"),

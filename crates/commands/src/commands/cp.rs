@@ -77,8 +77,10 @@ impl Args {
 
     fn reporter(&self, plan: Option<&CopyPlan>) -> Reporter {
         let role = match plan {
-            Some(CopyPlan::SshDown { .. } | CopyPlan::ServerDown { .. }) => Role::Receiver,
-            Some(CopyPlan::Hosts { .. }) => Role::Receiver,
+            // Between two hosts, the one that receives reports.
+            Some(
+                CopyPlan::SshDown { .. } | CopyPlan::Hosts { .. } | CopyPlan::ServerDown { .. },
+            ) => Role::Receiver,
             _ => Role::Sender,
         };
         let report = Reporter::new(role, self.show, false).terse(self.verbose, self.stats);

@@ -1,5 +1,7 @@
 //! The keys of the configuration file.
 
+use crate::args::TICKET_VARIABLE;
+
 /// The key of an option in the configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
@@ -7,7 +9,8 @@ pub(crate) struct Key {
     pub(crate) name: &'static str,
     /// The option of the command line.
     pub(crate) option: &'static str,
-    /// Other options that replace the key's value if they are on the command line.
+    /// What replaces the key's value besides its own option: options on the command line, and
+    /// variables of the environment.
     pub(crate) unless: &'static [&'static str],
     /// Whether the value is a path, in which a leading `~/` is the user's home.
     pub(crate) is_path: bool,
@@ -28,17 +31,21 @@ impl Key {
         Self::of("keep-partial", "--keep-partial", &[]),
         Self::of("fallback", "--fallback", &[]),
         Self::of("remote-netblt", "--remote-netblt", &["--install"]),
-        Self::path("ticket-file", "--ticket-file"),
-        Self::path("known-servers", "--known-servers"),
-        Self { servers_only: true, ..Self::path("key", "-i") },
+        Self::path("ticket-file", "--ticket-file", &["-i", TICKET_VARIABLE]),
+        Self::path("known-servers", "--known-servers", &[]),
+        Self { servers_only: true, ..Self::path("key", "-i", &["--ticket-file", TICKET_VARIABLE]) },
     ];
 
     const fn of(name: &'static str, option: &'static str, unless: &'static [&'static str]) -> Self {
         Self { name, option, unless, is_path: false, servers_only: false }
     }
 
-    const fn path(name: &'static str, option: &'static str) -> Self {
-        Self { is_path: true, ..Self::of(name, option, &[]) }
+    const fn path(
+        name: &'static str,
+        option: &'static str,
+        unless: &'static [&'static str],
+    ) -> Self {
+        Self { is_path: true, ..Self::of(name, option, unless) }
     }
 
     /// The key of this name; letters of either case are the same.

@@ -1,5 +1,6 @@
 //! The words that the configuration adds to a command line.
 
+use std::env;
 use std::ffi::{OsStr, OsString};
 
 use clap::{ArgMatches, Command};
@@ -34,12 +35,15 @@ pub(crate) fn words(command: &Command, matches: &ArgMatches) -> Result<Vec<OsStr
         let key = setting.key;
         let has_it =
             own.get_arguments().any(|argument| names(argument).any(|own| own == key.option));
-        let was_given = [key.option].iter().chain(key.unless).any(|option| options.has(option));
+        let replaced = [key.option].iter().chain(key.unless).any(|other| match other {
+            option if option.starts_with('-') => options.has(option),
+            variable => env::var_os(variable).is_some_and(|value| !value.is_empty()),
+        });
         let is_refused = hosts.route.is_some_and(|route| {
             let valued = format!("{} {}", key.option, setting.value);
             [key.option, &valued].iter().any(|option| routes::refusal(route, option).is_some())
         });
-        if !has_it || was_given || is_refused || key.servers_only && !hosts.servers {
+        if !has_it || replaced || is_refused || key.servers_only && !hosts.servers {
             continue;
         }
         check(command, own, &setting)?;

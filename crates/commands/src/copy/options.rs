@@ -101,7 +101,8 @@ pub(crate) struct CopyArgs {
     /// How long a silent other side is waited for (1s to 49d)
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = units::death_timer)]
     pub(crate) death_timer: Duration,
-    /// Take no more files and directories than this (to 16777216); 256 bytes of memory for each
+    /// Take no more files and directories than this, of each source that a server sends (to
+    /// 16777216); 256 bytes of memory for each
     /// [default: 2097152]
     #[arg(long, value_name = "N", value_parser = units::number::<u64>(1, MAX_FILES))]
     pub(crate) max_files: Option<u64>,

@@ -162,7 +162,7 @@ impl Request {
         [&length.to_be_bytes()[..], &text].concat()
     }
 
-    /// A request and the rest of the bytes, if it is valid. RequestFields behind the known ones are
+    /// A request and the rest of the bytes, if it is valid. Fields behind the known ones are
     /// ignored.
     pub(crate) fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (length, rest) = bytes.split_first_chunk::<4>()?;
