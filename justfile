@@ -25,7 +25,7 @@ root *args:
 
 # What takes minutes: 2,000 random worlds, the model of openings, kills
 slow:
-    NETBLT_SWARM=2000 NETBLT_SWARM_NAMED=20 cargo test --locked -p netblt-sim --test swarm --test opening_model
+    NETBLT_SWARM=2000 NETBLT_SWARM_NAMED=20 cargo test --locked -p netblt-sim --test it -- swarm:: opening_model::
     NETBLT_RESUME_MIB=256 NETBLT_RESUME_KILLS=30 cargo test --locked -p netblt-cli --test program survives_kills
 
 # Everything, as CI runs it

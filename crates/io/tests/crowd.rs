@@ -1,4 +1,5 @@
-//! A server of files that has many clients at once, many one after the other, and bad ones.
+//! A server of files that has many clients at once, many one after the other, and bad ones. It is
+//! a program of its own: beside 64 clients at once, other transfers would not end in time.
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails the test")]
 

@@ -1,6 +1,7 @@
 //! The rates that a server keeps, over real sockets. A machine that is busy makes everything
 //! slower, so that no test asks how soon something is done: only how much was moved in a time at
-//! most, and by one client while another one moved so much.
+//! most, and by one client while another one moved so much. It is a program of its own: beside
+//! other tests both clients would be slower than the rates that are looked at.
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails the test")]
 

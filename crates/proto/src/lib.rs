@@ -4,7 +4,7 @@
 //! datagrams and events are polled out (see [`api`] for the contract). The same machine runs
 //! over real sockets, raw IP, the virtual world and the fuzzer.
 //!
-//! Each floor stands only on those before it in this list (held by `tests/floors.rs`):
+//! Each floor stands only on those before it in this list (held by `tests/it/floors.rs`):
 //! time, units, limits, entropy, rtt / timers, buffer, crypto, buffer_autotuning, stats / wire /
 //! content, control_fifo, api, pmtud, loss_detection, peer_gone, fec, wire_profile /
 //! path_validation, config, amplification_limit, codec, negotiated / rate, trace / emulated /

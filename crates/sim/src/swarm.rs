@@ -32,7 +32,7 @@ use crate::world::World;
 const SIMULATE: &str = "cargo run --release -- simulate --seed ";
 /// The same of one over subflows, or of several transfers at once.
 const BESIDES: &str = "NETBLT_SWARM=1 NETBLT_SWARM_FROM=";
-const TEST: &str = "cargo test --release -p netblt-sim --test swarm every_world_is";
+const TEST: &str = "cargo test --release -p netblt-sim --test it every_world_is";
 
 impl World {
     /// The random world of `seed`.

@@ -103,9 +103,9 @@ without one of its parts, is [a page of its own](rate-ablation.md). Of the other
 
 | row | part | test |
 | ---: | --- | --- |
-| 26 | a way back of 32 kbit/s | `sim/tests/way_back.rs` |
+| 26 | a way back of 32 kbit/s | `sim/tests/it/way_back.rs` |
 | 29 | a saved rate | `proto/src/rate/tests/memory.rs` |
-| 30 | parallel streams | `sim/tests/subflows.rs` |
-| 31 | no data to send; a receiver that stands still | `sim/tests/startup.rs`, `starved.rs` |
+| 30 | parallel streams | `sim/tests/it/subflows.rs` |
+| 31 | no data to send; a receiver that stands still | `sim/tests/it/startup.rs`, `starved.rs` |
 | 33 | a receiver that lies | `proto/src/sender/lying_tests.rs` |
 ";

@@ -1,4 +1,5 @@
-//! Properties of the `rfc998` codec. Its bytes are checked one by one in `tests/rfc998_vectors.rs`.
+//! Properties of the `rfc998` codec. Its bytes are checked one by one in
+//! `tests/it/rfc998_vectors.rs`.
 
 use super::*;
 use crate::wire::packet::{Accepted, End, Go, IndexRange, Resend, Verdict};
