@@ -3,6 +3,7 @@
 //! Scripts can rely on it: fields are added, never renamed, removed or given another meaning. Rates
 //! are in Mbit/s (10^6), times in seconds unless the name says `ms`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use netblt::{Progress, Summary};
@@ -54,6 +55,9 @@ pub(crate) struct FileData<'a> {
     pub(crate) name: Name,
     pub(crate) bytes: u64,
     pub(crate) blake3: &'a str,
+    /// The digests of `--hash`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) digests: BTreeMap<&'static str, String>,
 }
 
 /// `listening` where there is no ticket (`rfc998`).

@@ -9,6 +9,7 @@
 
 mod args;
 mod bar;
+mod checksum_args;
 mod chmod;
 mod commands;
 mod config;

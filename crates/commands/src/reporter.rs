@@ -109,10 +109,14 @@ impl Reporter {
     /// Gets each finished file.
     pub(crate) fn hear_files(&self, options: &mut Options) {
         let (json, stream, sums) = (self.show.json, self.stream(), Arc::clone(&self.sums));
+        let hash = options.checksums.algorithms;
         options.on_file = Some(OnFile::new(move |file| {
             if json {
                 let blake3 = json::hex(&file.blake3);
+                let chosen = file.digests.iter().filter(|(one, _)| hash.contains(*one));
+                let digests = chosen.map(|(one, digest)| (one.name(), json::hex(digest)));
                 let data = json::FileData {
+                    digests: digests.collect(),
                     name: Name::new(&file.name),
                     bytes: file.bytes,
                     blake3: &blake3,

@@ -59,6 +59,7 @@
 pub mod bench;
 mod cancel;
 mod carried;
+mod checksums;
 mod config;
 mod control;
 mod cpu_usage;
@@ -104,6 +105,8 @@ pub use netblt_proto::wire::packet::Burst;
 
 pub use self::cancel::Cancel;
 pub use self::carried::Carried;
+pub use self::checksums::algorithm::{Digests, HashAlgorithm, HashAlgorithms};
+pub use self::checksums::options::{ChecksumOptions, ManifestFormat};
 pub use self::control::Control;
 pub use self::destination::Destination;
 pub use self::disk::leftovers::{Leftover, Leftovers};

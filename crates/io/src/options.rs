@@ -16,6 +16,8 @@ use netblt_proto::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_BUFFER_MEMORY};
 use netblt_proto::wire::packet::Burst;
 
 use crate::carried::Carried;
+use crate::checksums::algorithm::Digests;
+use crate::checksums::options::ChecksumOptions;
 use crate::control::Control;
 use crate::memory_budget::MemoryShare;
 use crate::name_log::NameLog;
@@ -134,6 +136,8 @@ pub struct FileDigest {
     pub bytes: u64,
     /// BLAKE3 of its content, as `b3sum` computes it.
     pub blake3: [u8; 32],
+    /// All digests of its content: BLAKE3 and those of [`Options::checksums`].
+    pub digests: Digests,
 }
 
 /// Called once for each file. At a receiver: when it has its name, or when all of it was written to
@@ -152,8 +156,9 @@ impl OnFile {
         Self(Arc::new(callback))
     }
 
-    pub(crate) fn notify(&self, name: &[u8], bytes: u64, blake3: [u8; 32]) {
-        (self.0)(&FileDigest { name: name.to_vec(), bytes, blake3 });
+    pub(crate) fn notify(&self, name: &[u8], bytes: u64, digests: Digests) {
+        let blake3 = digests.blake3();
+        (self.0)(&FileDigest { name: name.to_vec(), bytes, blake3, digests });
     }
 }
 
@@ -287,9 +292,12 @@ pub struct Options {
     /// The name of the single file that may then be received ([`crate::Destination::Directory`]). A
     /// broken transfer is resumed whatever name it had then.
     pub rename: Option<OsString>,
-    /// Write the names and BLAKE3 digests of the transferred files here, as `b3sum` does
-    /// (`sealed`).
+    /// Write the names and digests of the transferred files here, in the format of
+    /// [`ChecksumOptions::manifest_format`] (`sealed`).
     pub manifest: Option<PathBuf>,
+    /// Digests of the files beside BLAKE3 (`sealed`). They are ignored for a stream that is
+    /// received, and for a range of a file.
+    pub checksums: ChecksumOptions,
     /// Called for every finished file (`sealed`).
     pub on_file: Option<OnFile>,
     /// Write trace events (JSON lines) here.
@@ -382,6 +390,7 @@ impl Options {
             incoming_names: None,
             rename: None,
             manifest: None,
+            checksums: ChecksumOptions::default(),
             on_file: None,
             trace: None,
             server_request: ServerRequest::default(),

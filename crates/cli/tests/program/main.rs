@@ -11,6 +11,7 @@ mod bench;
 mod blocked;
 mod bounds;
 mod broken;
+mod checksums;
 mod choice;
 mod cli;
 mod config_file;

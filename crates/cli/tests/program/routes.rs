@@ -332,6 +332,13 @@ const FILES: &[Case] = &[
         let listed = fs::read_to_string(world.env.path("near/manifest")).unwrap_or_default();
         ran.ok() && listed.ends_with("  f\n")
     }),
+    (&["--manifest", "manifest", "--manifest-format", "md5sum"], "f", Nothing, |world, ran| {
+        let listed = fs::read_to_string(world.env.path("near/manifest")).unwrap_or_default();
+        ran.ok() && listed.len() == 32 + 4 && listed.ends_with("  f\n")
+    }),
+    (&["--hash", "crc32c", "--json"], "f", Nothing, |_, ran| {
+        ran.ok() && ran.finished.text().contains("\"digests\":{\"crc32c\":\"")
+    }),
 ];
 
 const PATH: &[Case] = &[

@@ -161,7 +161,7 @@ fn copy(args: &Args, plan: CopyPlan, report: &mut Reporter) -> Result<Option<Sum
     let mut options = Options::default();
     options.settings = args.copy.settings();
     options.trace.clone_from(&args.copy.trace);
-    options.manifest.clone_from(&args.copy.manifest);
+    args.copy.checksums.apply(&mut options, args.show.json)?;
     let wanted = args.page.report.as_deref().filter(|_| !args.copy.dry_run);
     let page = HtmlReport::wanted(wanted, args.title(), &mut options)?;
     let job = CopyJob {

@@ -13,6 +13,7 @@ use netblt_proto::content::check_name;
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 
 use crate::args::{self, NetworkArgs, OutputArgs, PageArgs, ResumeName};
+use crate::checksum_args::ChecksumArgs;
 use crate::commands::html_report::HtmlReport;
 use crate::exit::{self, Code, Failure};
 use crate::reporter::{self, Reporter};
@@ -45,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HOST:PORT")]
     from: Option<OsString>,
     /// Only list the sender's files; it goes on listening, and its ticket stays good
-    #[arg(long, conflicts_with_all = ["rename", "client", "report"])]
+    #[arg(long, conflicts_with_all = ["rename", "client", "report", "manifest", "hash"])]
     list: bool,
     /// Give the file this name; the sender must have one file only
     #[arg(long = "as", value_name = "NAME", value_parser = name)]
@@ -71,9 +72,8 @@ pub(crate) struct Args {
     /// transfer are read again, too.
     #[arg(long)]
     verify: bool,
-    /// Write names and BLAKE3 digests of the received files to FILE, as b3sum does
-    #[arg(long, value_name = "FILE")]
-    manifest: Option<PathBuf>,
+    #[command(flatten)]
+    checksums: ChecksumArgs,
     /// Keep the sender's permission bits, whatever the umask here
     #[arg(long)]
     preserve: bool,
@@ -189,7 +189,7 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Reporter) -> Result<Su
     options.settings.partial_expiry = args.keep_partial;
     options.settings.verify = args.verify;
     options.settings.extras = args.extra.into();
-    options.manifest.clone_from(&args.manifest);
+    args.checksums.apply(&mut options, args.show.json)?;
     options.settings.max_files = args.max_files;
     options.settings.max_bytes = args.max_size;
     options.rename.clone_from(&args.rename);
@@ -199,6 +199,11 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Reporter) -> Result<Su
     }
     if args.verify && !into_directory {
         return Err(Failure::usage("--verify reads files in a directory again; here is none"));
+    }
+    if let (Some(option), false) = (args.checksums.given(), into_directory) {
+        return Err(Failure::usage(format!(
+            "{option} is about files in a directory; here is none"
+        )));
     }
     if args.from.is_some() && args.network.is_verifiable() {
         return Err(Failure::usage("--from is for --wire rfc998; the sealed wire has tickets"));

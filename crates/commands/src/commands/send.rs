@@ -11,6 +11,7 @@ use netblt_proto::wire::packet::Burst;
 use serde::{Deserialize, Serialize};
 
 use crate::args::{self, NetworkArgs, OutputArgs, PageArgs, ResumeName, WireName};
+use crate::checksum_args::ChecksumArgs;
 use crate::commands::html_report::HtmlReport;
 use crate::copy::operands::Sources;
 use crate::exit::{self, Code, Failure};
@@ -46,9 +47,8 @@ pub(crate) struct Args {
     resume: ResumeName,
     #[command(flatten)]
     extra: args::ExtraArgs,
-    /// Write names and BLAKE3 digests of the sent files to FILE, as b3sum does
-    #[arg(long, value_name = "FILE")]
-    manifest: Option<PathBuf>,
+    #[command(flatten)]
+    checksums: ChecksumArgs,
     /// With -: the name under which the other side may store it
     #[arg(long, value_name = "NAME", default_value = "stdin")]
     stdin_name: String,
@@ -320,7 +320,7 @@ fn options(args: &Args) -> Result<Options, Failure> {
         },
     };
     let mut options = args.network.options()?;
-    options.manifest.clone_from(&args.manifest);
+    args.checksums.apply(&mut options, args.show.json)?;
     (options.settings.policy, options.network.burst, options.settings.atomic) =
         (policy, None, args.atomic);
     options.settings.path_cache = !args.no_path_cache;

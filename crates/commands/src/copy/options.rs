@@ -10,6 +10,7 @@ use netblt_proto::limits::MAX_FILES;
 use netblt_proto::units::Rate;
 
 use crate::args::{self, ResumeName, Sharing};
+use crate::checksum_args::ChecksumArgs;
 use crate::copy::existing::ExistingPolicy;
 use crate::selection_args::SelectionArgs;
 use crate::units;
@@ -106,9 +107,8 @@ pub(crate) struct CopyArgs {
     /// [default: 2097152]
     #[arg(long, value_name = "N", value_parser = units::number::<u64>(1, MAX_FILES))]
     pub(crate) max_files: Option<u64>,
-    /// Write names and BLAKE3 digests of the copied files to FILE, as b3sum does
-    #[arg(long, value_name = "FILE")]
-    pub(crate) manifest: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) checksums: ChecksumArgs,
     /// Write trace events to FILE (JSON lines)
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,

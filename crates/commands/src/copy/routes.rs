@@ -92,6 +92,8 @@ const TABLE: &[Row] = &[
     ("--keep-partial", &[(STORED_THERE, OWN_STORE), (&[Within], NOT_SENT)]),
     ("--max-files", &[(&[ServerUp, Servers, Within], OWN_STORE)]),
     ("--manifest", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
+    ("--manifest-format", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
+    ("--hash", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
     // How they are sent.
     ("--no-path-cache", &[(SENT_THERE, OWN_WAY), (&[Within], NOT_SENT)]),
     ("--fec", &[(SENT_THERE, OWN_WAY), (&[Within], NOT_SENT)]),
@@ -172,6 +174,10 @@ mod tests {
             "--files-from" | "--exclude" | "-F" | "-S" | "--remote-netblt" | "--manifest"
             | "--trace" | "--report" | "--ticket-file" | "--known-servers" => "x",
             "--chmod" => "u+w",
+            "--manifest-format" => {
+                return vec!["--manifest-format", "json", "--manifest", "x"];
+            }
+            "--hash" => "md5",
             "--keep-partial" => "1d",
             "--max-files" | "--streams" | "-P" | "-l" => "2",
             "--fec" => "5%",

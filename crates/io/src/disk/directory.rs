@@ -6,6 +6,7 @@
 //! final name before everything is complete, hashed, compared and flushed.
 
 mod atomic;
+mod checksums;
 mod commit;
 mod file_table;
 mod finished;
@@ -26,6 +27,7 @@ use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 use rustix::io::Errno;
 
+use crate::checksums::content_hashes::ContentHashes;
 use crate::disk::commit_latch::CommitLatch;
 use crate::disk::digest::Subtrees;
 use crate::disk::extras;
@@ -46,6 +48,7 @@ use crate::options::{Expected, OnFile};
 use crate::progress::FilePosition;
 use crate::settings::{Extras, Overwrite};
 
+use checksums::Checksums;
 use commit::{CommitPolicy, SPOILED};
 use file_table::{FILE_BYTES, FileTable, too_much};
 use finished::Finished;
@@ -71,6 +74,7 @@ pub(crate) struct DirectoryWriter {
     expected: Option<Expected>,
     output_name: OutputName,
     reports: Reports,
+    checksums: Checksums,
     /// All or nothing.
     atomic: bool,
     /// The file that began last.
@@ -84,6 +88,7 @@ pub(crate) struct DirectoryWriter {
 /// Memory of a file while it is open: a tree of pieces, and each piece in it.
 const LINK_BYTES: u64 = 32;
 const UNWRITABLE: &str = "cannot be written to";
+const UNREADABLE: &str = "cannot be read back for its digests";
 const TWICE: &str = "a file begins or ends twice";
 const OPEN_BYTES: u64 = 1024;
 const PIECE_BYTES: u64 = 64;
@@ -108,6 +113,7 @@ impl DirectoryWriter {
             expected: None,
             output_name: OutputName::default(),
             reports: Reports::default(),
+            checksums: Checksums::default(),
             atomic: true,
             at: FilePosition::default(),
             buffers: 0,
@@ -162,6 +168,12 @@ impl DirectoryWriter {
     /// Lists what gets its name.
     pub(crate) fn listing(mut self, manifest: Option<Manifest>, on_file: Option<OnFile>) -> Self {
         self.reports.set_listing(manifest, on_file);
+        self
+    }
+
+    /// Computes these digests of files, too.
+    pub(crate) fn hashing(mut self, hashes: Option<ContentHashes>) -> Self {
+        self.checksums = Checksums::new(hashes);
         self
     }
 
@@ -376,6 +388,7 @@ impl DirectoryWriter {
             let digest = sparse::digest(extent, data, self.store.range);
             incoming.complete = Some((extent.length.into(), digest));
             if extent.kind != Kind::Directory && !refused {
+                self.checksums.whole(incoming, extent, data)?;
                 self.take_whole(extent, data, attributes)?;
             }
             return Ok(());
@@ -383,7 +396,7 @@ impl DirectoryWriter {
         let mut subtrees = match incoming.subtrees.take() {
             Some(subtrees) => subtrees,
             None => {
-                self.table.charge(OPEN_BYTES)?;
+                self.table.charge(OPEN_BYTES + self.checksums.open_bytes())?;
                 let subtrees = Subtrees::new(self.layout.buffer_bytes());
                 Box::new(subtrees.of_range(self.store.range))
             }
@@ -395,6 +408,9 @@ impl DirectoryWriter {
         added.map_err(Error::Content)?;
         self.table.charge(PIECE_BYTES * subtrees.pieces() as u64)?;
         let refused = self.write_part(extent, data)?;
+        if !refused {
+            self.hash_part(extent, data, &subtrees)?;
+        }
         let Some(incoming) = self.table.files.get_mut(&extent.file) else { return Ok(()) };
         if let Some(policy) = &mut self.policy
             && !refused
@@ -405,7 +421,8 @@ impl DirectoryWriter {
             && let Some((name, times)) = incoming.attributes
         {
             incoming.complete = Some((length, digest));
-            self.table.budget.give_back(OPEN_BYTES + PIECE_BYTES * subtrees.pieces() as u64);
+            let open_bytes = OPEN_BYTES + self.checksums.open_bytes();
+            self.table.budget.give_back(open_bytes + PIECE_BYTES * subtrees.pieces() as u64);
             if refused {
                 return Ok(());
             }
@@ -423,6 +440,21 @@ impl DirectoryWriter {
             policy.opened(extent.file);
         }
         Ok(())
+    }
+
+    /// Adds a part of a file, which is written, to its digests beside BLAKE3.
+    fn hash_part(
+        &mut self,
+        extent: &Extent,
+        data: &[u8],
+        subtrees: &Subtrees,
+    ) -> Result<(), Error> {
+        let Some(incoming) = self.table.files.get_mut(&extent.file) else { return Ok(()) };
+        let (slot, store) = (incoming.slot, &self.store);
+        let name = incoming.attributes.map(|(name, _)| self.table.names.path(name));
+        let stored = || store.open_slot(slot);
+        let read = self.checksums.part(incoming, extent, data, subtrees, stored)?;
+        read.map_err(|e| self.store.error(&name.unwrap_or_default(), UNREADABLE, e))
     }
 
     /// Writes a part of a file; whether that is refused.
@@ -666,6 +698,8 @@ impl Writer for DirectoryWriter {
         self.keep_and_reopen(free)?;
         self.store.clear();
         self.layout = layout;
+        let mut files = self.table.files.values_mut();
+        files.try_for_each(|file| self.checksums.forget(file))?;
         self.table.clear();
         self.hard_links.clear();
         self.store.directories.clear();

@@ -4,6 +4,8 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek as _, SeekFrom, Write as _};
 
+use crate::checksums::algorithm::{Digests, HashAlgorithms};
+
 /// Bytes that are kept in memory before they go to a file.
 const IN_MEMORY: usize = 1 << 20;
 
@@ -25,17 +27,18 @@ pub(crate) struct Reading {
     pub(crate) number: u64,
     pub(crate) name: Vec<u8>,
     pub(crate) bytes: u64,
-    pub(crate) digest: [u8; 32],
+    pub(crate) digests: Digests,
 }
 
 impl Readings {
     /// Adds one.
     pub(crate) fn add(&mut self, reading: &Reading) {
-        let Reading { number, name, bytes, digest } = reading;
+        let Reading { number, name, bytes, digests } = reading;
         let length = u32::try_from(name.len()).unwrap_or(u32::MAX);
-        for part in
-            [&number.to_be_bytes()[..], &bytes.to_be_bytes(), digest, &length.to_be_bytes(), name]
-        {
+        let (number, bytes, length) =
+            (number.to_be_bytes(), bytes.to_be_bytes(), length.to_be_bytes());
+        let algorithms = [digests.algorithms().bits()];
+        for part in [&number[..], &bytes, &length, &algorithms, digests.bytes(), name] {
             self.recent.extend_from_slice(part);
         }
         if self.recent.len() >= IN_MEMORY && !self.placeless && self.spool().is_err() {
@@ -71,7 +74,7 @@ impl Readings {
 }
 
 fn all(from: &mut impl Read, take: &mut impl FnMut(Reading)) -> io::Result<()> {
-    let mut head = [0; 52];
+    let mut head = [0; 21];
     loop {
         match from.read(&mut head[..1])? {
             0 => return Ok(()),
@@ -81,12 +84,15 @@ fn all(from: &mut impl Read, take: &mut impl FnMut(Reading)) -> io::Result<()> {
             let digits = head.iter().skip(at).take(8);
             digits.fold(0, |number, byte| number << 8 | u64::from(*byte))
         };
-        let (mut digest, mut length) = ([0; 32], [0; 4]);
-        digest.copy_from_slice(&head[16..48]);
-        length.copy_from_slice(&head[48..]);
+        let mut length = [0; 4];
+        length.copy_from_slice(&head[16..20]);
+        let algorithms = HashAlgorithms::from_bits(head[20]);
+        let mut digests = vec![0; algorithms.digest_bytes()];
+        from.read_exact(&mut digests)?;
+        let digests = Digests::from_bytes(algorithms, digests.into()).unwrap_or_default();
         let mut name = vec![0; u32::from_be_bytes(length) as usize];
         from.read_exact(&mut name)?;
-        take(Reading { number: number(0), bytes: number(8), digest, name });
+        take(Reading { number: number(0), bytes: number(8), digests, name });
     }
 }
 
@@ -115,7 +121,7 @@ mod tests {
                 number,
                 name: format!("d/{number}\n\u{0}").into_bytes(),
                 bytes: number * 7,
-                digest: [number as u8; 32],
+                digests: Digests::of_blake3(&[number as u8; 32]),
             };
             let mut readings = Readings::default();
             (0..count).for_each(|number| readings.add(&one(number)));

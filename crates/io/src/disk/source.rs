@@ -23,6 +23,8 @@ use netblt_proto::limits::{DIGEST_BYTES, MAX_HOLES_BYTES, MAX_TABLE_BYTES};
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
+use crate::checksums::algorithm::Digests;
+use crate::checksums::content_hashes::{ContentHashes, FileHash};
 use crate::disk::attributes::FileTimes;
 use crate::disk::digest::Subtrees;
 use crate::disk::extras::Accounts;
@@ -51,6 +53,8 @@ pub(crate) struct SourceReader {
     plain: bool,
     stream: Option<StreamReader>,
     manifest: Option<Manifest>,
+    /// Computes digests beside BLAKE3.
+    hashes: Option<ContentHashes>,
     /// Read files are reported at the end.
     reports_files: bool,
     /// Gets the name of everything that is sent.
@@ -91,8 +95,11 @@ struct ReadProgress {
     described: Option<Result<Attributes, Error>>,
     /// The target of a symbolic link that was opened.
     target: Option<Vec<u8>>,
-    /// Digests of files with several names, for the manifest.
-    linked: HashMap<u64, [u8; 32]>,
+    /// Lengths and digests of files with several names, for the manifest.
+    linked: HashMap<u64, (u64, Digests)>,
+    /// The digests of the entry beside BLAKE3: those to come, and those that are known.
+    hash: Option<FileHash>,
+    digests: Option<Digests>,
     /// Bytes of holes in the present buffer.
     holes: u64,
     /// Entries that were taken back.
@@ -135,6 +142,7 @@ impl SourceReader {
             plain,
             stream,
             manifest: None,
+            hashes: None,
             reports_files: false,
             name_log: None,
             extras: Extras::default(),
@@ -150,6 +158,11 @@ impl SourceReader {
     pub(crate) fn listing(mut self, manifest: Option<Manifest>, reports_files: bool) -> Self {
         (self.manifest, self.reports_files) = (manifest, reports_files);
         self
+    }
+
+    /// Computes these digests of what is read, too.
+    pub(crate) fn hashing(self, hashes: Option<ContentHashes>) -> Self {
+        Self { hashes, ..self }
     }
 
     /// Adds the name of everything that is sent to this log.
@@ -217,23 +230,50 @@ impl SourceReader {
             return Ok(None);
         }
         let Some(space) = space.get_mut(..wish) else { return Ok(None) };
-        let read = first.map(|_| self.open(entry)).transpose().and_then(|attributes| {
-            let content = self.read(entry, space, may_end)?;
-            Ok((attributes, content))
-        });
-        let (attributes, Content { length, pieces, last }) = match read {
+        let (mut extent, last) = match self.read_extent(entry, space, first.is_some(), may_end) {
             Ok(read) => read,
             Err(error) => {
                 self.list.withdraw(error)?;
+                self.forget_hash()?;
                 let extent = self.progress.withdraw(entry, begun);
                 let size = entry_bytes(first, false);
                 return Ok(Some((extent, size)));
             }
         };
-        let offset = self.progress.offset;
-        let mut extent = Extent {
+        let size = encoded_len(&extent) + if last { DIGEST_BYTES } else { 0 };
+        let length = u64::from(extent.length);
+        self.progress.bytes += length;
+        self.progress.offset += length;
+        if last {
+            let (bytes, number) = (self.progress.offset, self.progress.entry as u64);
+            let digests = self.close(entry)?;
+            extent.digest = Some(digests.blake3());
+            if entry.kind.has_content() {
+                self.list_file(number, &entry.name, bytes, digests);
+            }
+            if first.is_some() && entry.kind == Kind::File && self.has_small(&extent) {
+                self.progress.kept_bytes += length;
+                (extent.kind, extent.length, extent.pieces) = (Kind::Kept, 0, None);
+            }
+        } else if let Some(subtrees) = &self.progress.subtrees {
+            self.progress.offset = subtrees.next_missing(self.progress.offset);
+        }
+        Ok(Some((extent, size)))
+    }
+
+    /// Reads the next extent, and whether the entry ends with it, and adds it to the digests.
+    fn read_extent(
+        &mut self,
+        entry: &ListEntry,
+        space: &mut [u8],
+        first: bool,
+        may_end: bool,
+    ) -> Result<(Extent, bool), Error> {
+        let attributes = first.then(|| self.open(entry)).transpose()?;
+        let Content { length, pieces, last } = self.read(entry, space, may_end)?;
+        let extent = Extent {
             file: self.progress.entry as u64,
-            offset,
+            offset: self.progress.offset,
             length: u32::try_from(length).unwrap_or(u32::MAX),
             kind: entry.kind,
             pieces,
@@ -242,24 +282,51 @@ impl SourceReader {
         };
         let content = space.get(..extent.data_bytes() as usize).unwrap_or_default();
         self.progress.take_in(&extent, content, last)?;
-        let size = encoded_len(&extent) + if last { DIGEST_BYTES } else { 0 };
-        self.progress.bytes += length as u64;
-        self.progress.offset += length as u64;
-        if last {
-            let (bytes, number) = (self.progress.offset, self.progress.entry as u64);
-            let digest = self.close(entry)?;
-            if entry.kind.has_content() {
-                self.list_file(number, &entry.name, bytes, digest);
-            }
-            extent.digest = Some(digest);
-            if first.is_some() && entry.kind == Kind::File && self.has_small(&extent) {
-                self.progress.kept_bytes += length as u64;
-                (extent.kind, extent.length, extent.pieces) = (Kind::Kept, 0, None);
-            }
-        } else if let Some(subtrees) = &self.progress.subtrees {
-            self.progress.offset = subtrees.next_missing(self.progress.offset);
+        if entry.kind.has_content() {
+            self.hash(entry, &extent, content, last)?;
         }
-        Ok(Some((extent, size)))
+        Ok((extent, last))
+    }
+
+    /// Adds an extent to the digests beside BLAKE3. Parts that were passed over because the
+    /// receiver has them are read back from the file for that.
+    fn hash(
+        &mut self,
+        entry: &ListEntry,
+        extent: &Extent,
+        content: &[u8],
+        last: bool,
+    ) -> Result<(), Error> {
+        let Some(hashes) = &mut self.hashes else { return Ok(()) };
+        let (length, pieces) = (extent.length as usize, extent.pieces.as_deref());
+        if last && extent.offset == 0 {
+            let blake3 = self.progress.digest()?;
+            let each = |take: &mut dyn FnMut(&[u8]) -> Result<(), Error>| {
+                sparse::parts(length, pieces, content, take)
+            };
+            self.progress.digests = Some(hashes.whole(length, &blake3, each)?);
+            return Ok(());
+        }
+        let checked = self.progress.subtrees.is_some();
+        let hash = self.progress.hash.get_or_insert_with(|| hashes.begin(checked));
+        let path = || self.list.inner.place(entry).path();
+        if let Some(open) = self.progress.open.as_ref().filter(|_| hash.at() < extent.offset) {
+            let read = hashes.add_from(hash, &open.file, extent.offset)?;
+            read.map_err(|error| file_error(&path(), "cannot be read", error))?;
+        }
+        sparse::parts(length, pieces, content, |part| hashes.add(hash, part))?;
+        if last && let Some(hash) = self.progress.hash.take() {
+            let digests = hashes.finish(hash, &self.progress.digest()?)?;
+            let digests = digests.ok_or_else(|| changed(&path(), FileChange::Time))?;
+            self.progress.digests = Some(digests);
+        }
+        Ok(())
+    }
+
+    /// The entry is withdrawn.
+    fn forget_hash(&mut self) -> Result<(), Error> {
+        let hash = self.progress.hash.take();
+        self.hashes.iter().zip(&hash).try_for_each(|(hashes, hash)| hashes.forget(hash))
     }
 
     /// The extent for an entry that could not be read when it was found, if it fits into the
@@ -276,11 +343,11 @@ impl SourceReader {
     }
 
     /// A file was read, or need not be.
-    fn list_file(&mut self, number: u64, name: &[u8], bytes: u64, digest: [u8; 32]) {
+    fn list_file(&mut self, number: u64, name: &[u8], bytes: u64, digests: Digests) {
+        self.manifest.iter_mut().for_each(|manifest| manifest.add(name, bytes, &digests));
         if self.reports_files {
-            self.list.was_read(&Reading { number, name: name.to_vec(), bytes, digest });
+            self.list.was_read(&Reading { number, name: name.to_vec(), bytes, digests });
         }
-        self.manifest.iter_mut().for_each(|manifest| manifest.add(name, &digest));
     }
 
     /// Whether an extent of `wish` bytes fits, whatever holes there are in it.
@@ -320,14 +387,16 @@ impl SourceReader {
         let mut extent = Extent { attributes: Some(attributes), ..bare(file, Kind::Kept) };
         match part {
             FilePart::Whole(digest) => {
+                let digests = self.progress.digests.take();
+                let digests = digests.unwrap_or_else(|| Digests::of_blake3(&digest));
                 if self.has_other_names() {
-                    self.progress.linked.insert(file, digest);
+                    self.progress.linked.insert(file, (entry.length, digests.clone()));
                 }
                 self.progress.bytes += entry.length;
                 self.progress.kept_bytes += entry.length;
                 self.progress.transfer.add(file, Kind::File, entry.length, &digest, &entry.name);
                 self.progress.next();
-                self.list_file(file, &entry.name, entry.length, digest);
+                self.list_file(file, &entry.name, entry.length, digests);
                 extent.digest = Some(digest);
             }
             FilePart::Nodes(nodes) => {
@@ -357,6 +426,14 @@ impl SourceReader {
             FilePart::Whole(digest) if let Some(range) = range => {
                 value_of(&open.file, &Node::all_of(range, *digest)).is_ok_and(|v| v == *digest)
                     && matches!(open.change(), Ok(None))
+            }
+            FilePart::Whole(digest) if let Some(hashes) = &mut self.hashes => {
+                let mut hash = hashes.begin(true);
+                let read = hashes.add_from(&mut hash, &open.file, entry.length)?;
+                let digests = hashes.finish(hash, digest)?;
+                let same = read.is_ok() && (list_allows || matches!(open.change(), Ok(None)));
+                self.progress.digests = digests.filter(|_| same);
+                self.progress.digests.is_some()
             }
             FilePart::Whole(digest) => {
                 let mut hasher = blake3::Hasher::new();
@@ -389,14 +466,16 @@ impl SourceReader {
         }
     }
 
-    /// The open entry is read to its end: its digest.
-    fn close(&mut self, entry: &ListEntry) -> Result<[u8; 32], Error> {
+    /// The open entry is read to its end: its digests.
+    fn close(&mut self, entry: &ListEntry) -> Result<Digests, Error> {
         let (number, linked) = (self.progress.entry as u64, self.has_other_names());
+        let (bytes, digests) = (self.progress.offset, self.progress.digests.take());
         let digest = self.progress.close(entry)?;
+        let digests = digests.unwrap_or_else(|| Digests::of_blake3(&digest));
         if linked {
-            self.progress.linked.insert(number, digest);
+            self.progress.linked.insert(number, (bytes, digests.clone()));
         }
-        Ok(digest)
+        Ok(digests)
     }
 
     /// Whether the open file has other names, and a list is to name them.
@@ -422,10 +501,10 @@ impl SourceReader {
             self.list.withdraw(file_error(&path, "cannot be sent", why))?;
             return Ok(Some((self.progress.withdraw(entry, false), size)));
         }
-        if let (Some(manifest), Some(digest)) =
+        if let (Some(manifest), Some((bytes, digests))) =
             (&mut self.manifest, self.progress.linked.get(&entry.length))
         {
-            manifest.add(&entry.name, digest);
+            manifest.add(&entry.name, *bytes, digests);
         }
         let (file, digest) = (self.progress.entry as u64, digest_of_link(entry.length));
         self.progress.transfer.add(file, Kind::HardLink, 0, &digest, &entry.name);
@@ -566,6 +645,7 @@ impl Reader for SourceReader {
         if !self.plain {
             check_names(&self.list, layout)?;
         }
+        self.forget_hash()?;
         (self.layout, self.had) = (layout, Arc::clone(had));
         self.progress = ReadProgress::new(self.list.begin(), self.list.inner.range);
         self.manifest.iter_mut().for_each(Manifest::restart);
@@ -606,17 +686,23 @@ impl ReadProgress {
 
     /// The open entry is read to its end: its digest, and on to the next.
     fn close(&mut self, entry: &ListEntry) -> Result<[u8; 32], Error> {
-        let digest = match &self.subtrees {
-            Some(subtrees) => subtrees.root().ok_or(Error::Fault("a file was not read to its end")),
-            None => Ok(sparse::finish(&self.hasher, self.range)),
-        }?;
+        let digest = self.digest()?;
         self.transfer.add(self.entry as u64, entry.kind, self.offset, &digest, &entry.name);
         self.next();
         Ok(digest)
     }
 
+    /// The digest of the open entry, which is read to its end.
+    fn digest(&self) -> Result<[u8; 32], Error> {
+        match &self.subtrees {
+            Some(subtrees) => subtrees.root().ok_or(Error::Fault("a file was not read to its end")),
+            None => Ok(sparse::finish(&self.hasher, self.range)),
+        }
+    }
+
     fn next(&mut self) {
         self.hasher.reset();
+        (self.hash, self.digests) = (None, None);
         self.open = None;
         (self.kept, self.subtrees, self.target) = (None, None, None);
         self.described = None;

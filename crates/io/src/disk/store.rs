@@ -498,6 +498,11 @@ impl Store {
         sparse::digest_of(file, self.range).ok()
     }
 
+    /// A file of the destination, to be read.
+    pub(crate) fn open_named(&self, name: &[u8]) -> io::Result<File> {
+        safe_open::file(self.root.as_fd(), name)
+    }
+
     /// A file among the temporaries, to be read.
     pub(crate) fn open_slot(&self, slot: u64) -> io::Result<File> {
         let place = self.place_of(slot)?;

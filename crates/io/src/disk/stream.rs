@@ -14,6 +14,7 @@ use netblt_proto::content::{Extent, Kind, TransferDigest, check_name, parse_imag
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
+use crate::checksums::algorithm::Digests;
 use crate::destination::Output;
 use crate::disk::commit_latch::CommitLatch;
 use crate::disk::layout::{Layout, broken};
@@ -131,7 +132,9 @@ impl StreamWriter {
         {
             return Err("what was written is not what the sender read".to_owned());
         }
-        self.on_file.iter().for_each(|on_file| on_file.notify(name, self.bytes, digest));
+        self.on_file
+            .iter()
+            .for_each(|on_file| on_file.notify(name, self.bytes, Digests::of_blake3(&digest)));
         Ok(all)
     }
 }

@@ -4,6 +4,7 @@ mod subflows;
 
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use netblt_proto::api::{CloseReason, Event};
@@ -14,6 +15,7 @@ use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 
 use crate::cancel::Cancel;
+use crate::checksums::content_hashes::ContentHashes;
 use crate::config::{capacity, config};
 use crate::destination::Destination;
 use crate::disk::directory::DirectoryWriter;
@@ -227,8 +229,14 @@ pub(crate) fn writer(
             let mut writer =
                 writer.resuming(options.settings.resume, options.settings.partial_expiry)?;
             report_notes(writer.take_notes());
-            let manifest = options.manifest.as_deref().map(Manifest::create).transpose()?;
-            Box::new(writer.listing(manifest, options.on_file.clone()))
+            let create = |list: &Path| Manifest::create(list, &options.checksums, Some(&path));
+            let manifest = options.manifest.as_deref().map(create).transpose()?;
+            let needed = options.checksums.needed(manifest.is_some());
+            let hashes = match options.range {
+                None => ContentHashes::start(needed)?,
+                Some(_) => None,
+            };
+            Box::new(writer.listing(manifest, options.on_file.clone()).hashing(hashes))
         }
         (Destination::File(path), Wire::Rfc998) => {
             let mut writer = RawFileWriter::new(&path, overwrite, layout)?;

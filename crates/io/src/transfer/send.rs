@@ -5,6 +5,7 @@ mod subflows;
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{End, LEFT_OUT, Verdict};
 
 use crate::cancel::Cancel;
+use crate::checksums::content_hashes::ContentHashes;
 use crate::config::{capacity, config};
 use crate::disk::file_list::FileList;
 use crate::disk::have_list::{HaveDecoder, HaveList};
@@ -183,9 +185,9 @@ fn judged(
 fn report_arrived(on_file: Option<&OnFile>, readings: Readings, verdict: &Verdict) -> bool {
     let Some(on_file) = on_file.filter(|_| verdict.verified) else { return true };
     let Some(absent) = Absent::of(verdict) else { return false };
-    let written = readings.each(|Reading { number, name, bytes, digest }| {
+    let written = readings.each(|Reading { number, name, bytes, digests }| {
         if !absent.has(number) {
-            on_file.notify(&name, bytes, digest);
+            on_file.notify(&name, bytes, digests);
         }
     });
     written.is_ok()
@@ -245,9 +247,15 @@ fn refusal(error: &Error) -> Option<&str> {
 }
 
 fn open_reader(list: &FileList, config: &Config, options: &Options) -> Result<SourceReader, Error> {
-    let manifest = options.manifest.as_deref().map(Manifest::create).transpose()?;
+    let create = |path: &Path| Manifest::create(path, &options.checksums, None);
+    let manifest = options.manifest.as_deref().map(create).transpose()?;
     let reports_files = options.on_file.is_some() && config.wire == Wire::Sealed;
-    let reader = reader(list, config)?.listing(manifest, reports_files);
+    let needed = options.checksums.needed(manifest.is_some());
+    let hashes = match list.inner.range {
+        None => ContentHashes::start(needed)?,
+        Some(_) => None,
+    };
+    let reader = reader(list, config)?.listing(manifest, reports_files).hashing(hashes);
     Ok(reader.with_extras(options.settings.extras).naming(options.name_log.clone()))
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use netblt::serve::client::{Client, Fetch, into_directory};
 use netblt::serve::{Entry, EntryType};
-use netblt::{Error, Options, Summary};
+use netblt::{Error, ManifestFormat, Options, Summary};
 
 use crate::copy::job::CopyJob;
 use crate::copy::operands::Target;
@@ -74,6 +74,12 @@ impl Download<'_> {
         if found.len() > 1 && self.options.trace.is_some() {
             return Err(Failure::usage(
                 "--trace and --report are of one transfer, and each source from a server is a \
+                 transfer of its own: name one, or a directory (-r)",
+            ));
+        }
+        if found.len() > 1 && self.options.checksums.manifest_format == ManifestFormat::Bagit {
+            return Err(Failure::usage(
+                "--manifest-format bagit is of one transfer, and each source from a server is a \
                  transfer of its own: name one, or a directory (-r)",
             ));
         }

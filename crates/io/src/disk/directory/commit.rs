@@ -295,7 +295,22 @@ impl DirectoryWriter {
         let theirs = self.output_name.theirs(&name);
         let whole = extent.digest.is_some();
         let known = if whole { &name[..] } else { theirs };
-        match (policy.state.adopt(known, times, whole), extent.digest) {
+        let found = policy.state.adopt(known, times, whole);
+        if let Some((length, _)) =
+            self.checksums.hash_kept(file, extent, found.as_ref(), |slot| {
+                slot.map_or_else(|| self.store.open_named(&name), |slot| self.store.open_slot(slot))
+            })?
+        {
+            file.refused = Some(CHANGED.into());
+            if self.atomic {
+                let why = format!("{}: {CHANGED}; nothing was kept", shown(&name));
+                return Err(Error::NotVerified(why));
+            }
+            self.bytes += length;
+            policy.kept += length;
+            return Ok(());
+        }
+        match (found, extent.digest) {
             (Some(Found::Named { length, digest }), Some(claimed)) if digest == claimed => {
                 file.complete = Some((length, digest));
                 // All or nothing: it is there since all were.
@@ -316,7 +331,8 @@ impl DirectoryWriter {
                 }
             }
             (Some(Found::Parts { slot, nodes }), None) => {
-                self.table.budget.take(OPEN_BYTES).map_err(too_much)?;
+                let open_bytes = OPEN_BYTES + self.checksums.open_bytes();
+                self.table.budget.take(open_bytes).map_err(too_much)?;
                 let extent_bytes = self.layout.buffer_bytes();
                 let subtrees = Subtrees::new(extent_bytes).of_range(self.store.range);
                 let mut subtrees = Box::new(subtrees);
@@ -391,7 +407,12 @@ impl DirectoryWriter {
 
     /// Drops all data of a file.
     pub(super) fn discard(&mut self, number: u64) {
-        let slot = self.table.files.get(&number).map(|file| file.slot);
+        let file = self.table.files.get_mut(&number);
+        let slot = file.map(|file| {
+            // A thread that has ended shows at the next file.
+            let _ = self.checksums.forget(file);
+            file.slot
+        });
         match &mut self.policy {
             None => self.store.discard(number),
             Some(policy) => {
@@ -614,6 +635,7 @@ fn is_full(error: &Error) -> bool {
     matches!(Errno::from_io_error(source), Some(Errno::NOSPC | Errno::DQUOT))
 }
 
+const CHANGED: &str = "was here from an earlier transfer, and has changed since";
 const NOT_HERE: &str = "it says that something is here already which is not";
 pub(super) const SPOILED: &str = "read again, it is not what was written here";
 const WRITING: &str = "cannot be written";

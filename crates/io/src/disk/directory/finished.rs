@@ -10,6 +10,7 @@ use super::incoming::Incoming;
 use super::left_out::LeftOut;
 use super::output_name::OutputName;
 use super::reports::Reports;
+use crate::checksums::algorithm::Digests;
 use crate::disk::names::NameId;
 use crate::disk::store::Store;
 use crate::error::shown;
@@ -31,7 +32,7 @@ pub(super) struct Finished {
     /// Files that are in their place.
     stored: u64,
     /// Their entries in the manifest, if there is one.
-    listed: BTreeMap<u64, (NameId, [u8; 32])>,
+    listed: BTreeMap<u64, (NameId, u64, Digests)>,
 }
 
 impl Finished {
@@ -75,14 +76,14 @@ impl Finished {
 
     /// Lists a file of this number that is another name of `to`, if that one is listed.
     pub(super) fn list_link(&mut self, number: u64, to: u64, name: NameId) {
-        if let Some((_, digest)) = self.listed.get(&to) {
-            self.listed.insert(number, (name, *digest));
+        if let Some((_, bytes, digests)) = self.listed.get(&to) {
+            self.listed.insert(number, (name, *bytes, digests.clone()));
         }
     }
 
     /// Lists a file.
-    pub(super) fn list(&mut self, number: u64, name: NameId, digest: [u8; 32]) {
-        self.listed.insert(number, (name, digest));
+    pub(super) fn list(&mut self, number: u64, name: NameId, (bytes, digests): (u64, Digests)) {
+        self.listed.insert(number, (name, bytes, digests));
     }
 
     /// Adds complete files to the digest, in order.
@@ -168,7 +169,9 @@ impl Finished {
             return;
         }
         let Some(file) = table.files.get(&number) else { return };
-        let (Some((id, _)), Some(content)) = (file.attributes, file.complete) else { return };
+        if file.attributes.is_none() || file.complete.is_none() {
+            return;
+        }
         let (kind, refused) = (file.kind, file.refused.is_some());
         // Whether a hard link can be is known when all else is in its place.
         if kind == Kind::HardLink || !(refused || file.placed || kind == Kind::Directory) {
@@ -176,10 +179,10 @@ impl Finished {
         }
         if refused {
             self.close_refused(number, table, left_out, store);
-        } else if kind.has_content() {
-            reports.stored(&table.names.path(id), content);
+        } else if let Some((id, bytes, digests)) = file.listed() {
+            reports.stored(&table.names.path(id), bytes, &digests);
             if reports.lists() {
-                self.listed.insert(number, (id, content.1));
+                self.listed.insert(number, (id, bytes, digests));
             }
         }
         table.files.remove(&number);
@@ -219,13 +222,12 @@ impl Finished {
     pub(super) fn list_all(&self, table: &FileTable, reports: &mut Reports) {
         let FileTable { names, files, .. } = table;
         let last = || files.values().filter_map(Incoming::listed);
-        last().for_each(|(name, content)| reports.stored(&names.path(name), content));
+        last().for_each(|(id, bytes, digests)| reports.stored(&names.path(id), bytes, &digests));
         if !reports.lists() {
             return;
         }
-        let before = self.listed.values().map(|(name, digest)| (*name, *digest));
-        for (name, digest) in before.chain(last().map(|(name, (_, digest))| (name, digest))) {
-            reports.list(&names.path(name), &digest);
+        for (name, bytes, digests) in self.listed.values().cloned().chain(last()) {
+            reports.list(&names.path(name), bytes, &digests);
         }
     }
 }

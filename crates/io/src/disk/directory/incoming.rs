@@ -2,6 +2,8 @@
 
 use netblt_proto::content::{ExtraAttributes, Kind};
 
+use crate::checksums::algorithm::Digests;
+use crate::checksums::content_hashes::FileHash;
 use crate::disk::attributes::FileTimes;
 use crate::disk::digest::Subtrees;
 use crate::disk::names::NameId;
@@ -23,6 +25,9 @@ pub(super) struct Incoming {
     pub(super) claimed: Option<[u8; 32]>,
     /// Its length and digest, once it is complete.
     pub(super) complete: Option<(u64, [u8; 32])>,
+    /// Its digests beside BLAKE3, while it comes and once it is complete, if they are computed.
+    pub(super) hash: Option<Box<FileHash>>,
+    pub(super) digests: Option<Box<Digests>>,
     /// It has its name.
     pub(super) placed: bool,
     /// For a file in several extents, until it is complete.
@@ -41,15 +46,19 @@ impl Incoming {
             refused: None,
             claimed: None,
             complete: None,
+            hash: None,
+            digests: None,
             placed: false,
             subtrees: None,
             slot: none_in(TOP),
         }
     }
 
-    /// The name, length and digest of a file of a kind that a manifest lists.
-    pub(super) fn listed(&self) -> Option<(NameId, (u64, [u8; 32]))> {
+    /// The name, length and digests of a file of a kind that a manifest lists.
+    pub(super) fn listed(&self) -> Option<(NameId, u64, Digests)> {
         let (id, _) = self.attributes.filter(|_| self.kind.has_content())?;
-        Some((id, self.complete?))
+        let (length, digest) = self.complete?;
+        let digests = self.digests.as_deref().cloned();
+        Some((id, length, digests.unwrap_or_else(|| Digests::of_blake3(&digest))))
     }
 }

@@ -74,8 +74,8 @@ impl HardLinks {
                     } else {
                         store.link_temporary(first.slot, file.slot, &name, times)?;
                     }
-                    if let (true, Some((_, digest))) = (reports.lists(), first.complete) {
-                        finished.list(number, id, digest);
+                    if let (true, Some((_, bytes, digests))) = (reports.lists(), first.listed()) {
+                        finished.list(number, id, (bytes, digests));
                     }
                 }
                 None => {

@@ -113,7 +113,7 @@ fn images(
         if let Some(end) = reader.end() {
             let mut digest = [0; 32];
             let read = list.take_late().readings;
-            read.each(|reading| digest = reading.digest).expect("read");
+            read.each(|reading| digest = reading.digests.blake3()).expect("read");
             return (images, end, digest, kept);
         }
     }

@@ -1,6 +1,7 @@
 //! What a receiver reports of the files of a transfer: their names when they come, and their names,
 //! lengths and digests when they are stored.
 
+use crate::checksums::algorithm::Digests;
 use crate::disk::manifest::Manifest;
 use crate::error::Warning;
 use crate::name_log::NameLog;
@@ -32,8 +33,8 @@ impl Reports {
     }
 
     /// A file is stored.
-    pub(super) fn stored(&self, name: &[u8], (bytes, digest): (u64, [u8; 32])) {
-        self.on_file.iter().for_each(|on_file| on_file.notify(name, bytes, digest));
+    pub(super) fn stored(&self, name: &[u8], bytes: u64, digests: &Digests) {
+        self.on_file.iter().for_each(|on_file| on_file.notify(name, bytes, digests.clone()));
     }
 
     /// Whether there is a manifest.
@@ -42,8 +43,8 @@ impl Reports {
     }
 
     /// Adds a stored file to the manifest.
-    pub(super) fn list(&mut self, name: &[u8], digest: &[u8; 32]) {
-        self.manifest.iter_mut().for_each(|manifest| manifest.add(name, digest));
+    pub(super) fn list(&mut self, name: &[u8], bytes: u64, digests: &Digests) {
+        self.manifest.iter_mut().for_each(|manifest| manifest.add(name, bytes, digests));
     }
 
     /// The manifest's remark for the user.

@@ -1,0 +1,55 @@
+//! Which checksums a transfer has, and their use.
+
+use super::algorithm::{HashAlgorithm, HashAlgorithms};
+
+/// The checksums that this end computes beside BLAKE3, and their use.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ChecksumOptions {
+    /// The algorithms, beside those that [`Self::manifest_format`] needs.
+    pub algorithms: HashAlgorithms,
+    /// The format of [`Options::manifest`](crate::Options::manifest).
+    pub manifest_format: ManifestFormat,
+}
+
+/// The format of a manifest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ManifestFormat {
+    /// BLAKE3, as `b3sum` writes and checks it.
+    #[default]
+    B3sum,
+    /// SHA-256, as `sha256sum` writes and checks it.
+    Sha256sum,
+    /// MD5, as `md5sum` writes and checks it.
+    Md5sum,
+    /// The manifest is the directory of a bag (BagIt, RFC 8493), which gets its `bagit.txt` and a
+    /// `manifest-ALGORITHM.txt` for each algorithm; for SHA-512 if none is chosen.
+    Bagit,
+    /// JSON lines with all digests (`docs/reference/json.md`).
+    Json,
+}
+
+impl ChecksumOptions {
+    /// All algorithms whose digests are needed; `manifest`: there is one.
+    pub(crate) fn needed(&self, manifest: bool) -> HashAlgorithms {
+        let none = HashAlgorithms::default();
+        let format = if manifest { self.manifest_format.algorithms(self.algorithms) } else { none };
+        self.algorithms.and(format)
+    }
+}
+
+impl ManifestFormat {
+    /// The algorithms whose digests such a manifest has, if these are chosen.
+    pub fn algorithms(self, chosen: HashAlgorithms) -> HashAlgorithms {
+        let only = |algorithm| [algorithm].into_iter().collect();
+        match self {
+            Self::B3sum => only(HashAlgorithm::Blake3),
+            Self::Sha256sum => only(HashAlgorithm::Sha256),
+            Self::Md5sum => only(HashAlgorithm::Md5),
+            Self::Bagit if chosen.is_empty() => only(HashAlgorithm::Sha512),
+            Self::Bagit => chosen,
+            Self::Json => chosen.and(only(HashAlgorithm::Blake3)),
+        }
+    }
+}
