@@ -63,6 +63,19 @@ pub enum Error {
         /// How much was allowed.
         most: u64,
     },
+    /// A mirror would remove more than [`crate::mirror::MirrorSettings::max_delete`] allows.
+    #[error(
+        "{removed} of {entries} entries would be removed{}; nothing was changed",
+        if *empty { ", since the source is empty" } else { "" }
+    )]
+    TooManyRemovals {
+        /// Entries that would be removed.
+        removed: u64,
+        /// Entries of the destination.
+        entries: u64,
+        /// Whether the source has no entries at all.
+        empty: bool,
+    },
     /// There is too little free space.
     #[error(
         "{}: not enough space: {} needed, {} free; free some space, or receive elsewhere",

@@ -24,6 +24,8 @@ pub enum ErrorKind {
     Socket,
     /// A file could not be read, written or created, or exists, or there is no room for it.
     File,
+    /// A mirror would remove too much.
+    Removals,
     /// The other end stopped, or vanished.
     Lost,
     /// It was cancelled here.
@@ -47,6 +49,7 @@ impl ErrorKind {
             Self::Refused | Self::Resources => ExitCode::Start,
             Self::Socket => ExitCode::Socket,
             Self::File => ExitCode::File,
+            Self::Removals => ExitCode::Removals,
             Self::Lost => ExitCode::Stream,
             Self::Stopped => ExitCode::Signal,
             Self::Silent => ExitCode::Timeout,
@@ -75,6 +78,7 @@ impl Error {
             | Self::NoRoom { .. }
             | Self::Stranded { .. }
             | Self::Unseen(_) => ErrorKind::File,
+            Self::TooManyRemovals { .. } => ErrorKind::Removals,
             Self::ServerKey { .. } => ErrorKind::Refused,
             Self::Memory { .. } | Self::Thread { .. } => ErrorKind::Resources,
             Self::Content(_) => ErrorKind::Protocol,
@@ -113,6 +117,7 @@ impl Error {
                 | ErrorKind::Protocol
                 | ErrorKind::Socket
                 | ErrorKind::File
+                | ErrorKind::Removals
                 | ErrorKind::Stopped
                 | ErrorKind::Fault => false,
             },

@@ -27,6 +27,8 @@ pub enum ExitCode {
     Partial = 23,
     /// A file to send vanished.
     Vanished = 24,
+    /// A mirror would remove more than `--max-delete` allows.
+    Removals = 25,
     /// The death timer ran out.
     Timeout = 30,
     /// No connection.
@@ -44,7 +46,7 @@ pub enum ExitCode {
 
 impl ExitCode {
     /// All, by number.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Success,
         Self::Usage,
         Self::Protocol,
@@ -55,6 +57,7 @@ impl ExitCode {
         Self::Signal,
         Self::Partial,
         Self::Vanished,
+        Self::Removals,
         Self::Timeout,
         Self::Connect,
         Self::Unverified,
@@ -88,6 +91,7 @@ impl ExitCode {
             Self::Signal => "stopped by Ctrl-C or a signal",
             Self::Partial => "something, perhaps all, was left out and named",
             Self::Vanished => "a file to send vanished during the transfer",
+            Self::Removals => "a mirror would remove more than it may",
             Self::Timeout => {
                 "the other side fell silent, or nothing moved on, until the death timer ran out"
             }

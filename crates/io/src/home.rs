@@ -14,6 +14,11 @@ pub(crate) fn state(name: &str) -> Option<PathBuf> {
     place("XDG_STATE_HOME", ".local/state", name)
 }
 
+/// `name` in `$XDG_CACHE_HOME/netblt` or `~/.cache/netblt`. `None` without a home.
+pub(crate) fn cache(name: &str) -> Option<PathBuf> {
+    place("XDG_CACHE_HOME", ".cache", name)
+}
+
 fn place(variable: &str, usual: &str, name: &str) -> Option<PathBuf> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute(variable).or_else(|| Some(absolute("HOME")?.join(usual)))?;

@@ -73,6 +73,7 @@ mod fsync;
 mod home;
 pub mod keys;
 mod memory_budget;
+pub mod mirror;
 mod name_log;
 #[doc(hidden)]
 pub mod net;

@@ -2,6 +2,7 @@
 //! can read (RFC 9959). Nothing in it is secret. Only plausible numbers in it are used, and an
 //! error in it costs no more than the saved rate.
 
+use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -9,12 +10,13 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use std::{env, fmt};
 
 use netblt_proto::config::Remembered;
 use netblt_proto::limits::MAX_REMEMBERED;
 use netblt_proto::stats::Learned;
 use netblt_proto::units::Rate;
+
+use crate::home;
 
 /// A line is at most two addresses and three numbers; a longer file is not ours.
 const MAX_BYTES: u64 = 192 * MAX_REMEMBERED as u64;
@@ -58,11 +60,8 @@ impl PathEntry {
     }
 }
 
-/// The file, `$XDG_CACHE_HOME/netblt/paths` or `~/.cache/netblt/paths`.
 fn place() -> Option<PathBuf> {
-    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-    Some(cache.join("netblt").join("paths"))
+    home::cache("paths")
 }
 
 fn now() -> u64 {

@@ -7,7 +7,7 @@ pub(crate) mod directory;
 #[cfg(test)]
 mod empty_tests;
 mod exclude;
-mod extras;
+pub(crate) mod extras;
 mod fault_injection;
 pub(crate) mod file_list;
 pub(crate) mod flush;
