@@ -70,6 +70,13 @@ impl Failure {
     }
 }
 
+impl From<Error> for Failure {
+    /// An error before any data have left.
+    fn from(error: Error) -> Self {
+        Self::transfer(&error, false)
+    }
+}
+
 /// A message without the numbers that Rust adds to the system's errors. A file's name is followed
 /// by a colon or in quotes, so a name that looks like that stays as it is.
 pub fn plain(message: &str) -> String {

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use netblt::mirror::{ChangeKind, MirrorChange, MirrorOutcome};
 use netblt::{Progress, Summary};
 use netblt_proto::stats::Stats;
 use serde::Serialize;
@@ -101,6 +102,54 @@ pub(crate) struct OfferedData {
     pub(crate) name: Name,
     pub(crate) directory: bool,
     pub(crate) bytes: u64,
+}
+
+/// `change`: a change of a mirror.
+#[derive(Serialize)]
+pub(crate) struct ChangeData {
+    action: &'static str,
+    #[serde(flatten)]
+    name: Name,
+    directory: bool,
+    bytes: u64,
+    /// The name that a renamed file had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<Name>,
+    /// As `rsync --itemize-changes` has it.
+    code: String,
+}
+
+impl ChangeData {
+    pub(crate) fn new(change: &MirrorChange, up: bool) -> Self {
+        let from = match &change.kind {
+            ChangeKind::Renamed(from) => Some(Name::new(from)),
+            _ => None,
+        };
+        Self {
+            action: change.action(),
+            name: Name::new(&change.name),
+            directory: change.directory,
+            bytes: change.bytes,
+            from,
+            code: change.code(up).trim_end().to_owned(),
+        }
+    }
+}
+
+/// `mirror`: the changes of a mirror beside the transferred files.
+#[derive(Serialize)]
+pub(crate) struct MirrorData {
+    removed: u64,
+    renamed: u64,
+    linked: u64,
+    unchanged: u64,
+}
+
+impl MirrorData {
+    pub(crate) fn new(outcome: &MirrorOutcome, unchanged: u64) -> Self {
+        let MirrorOutcome { removed, renamed, linked, .. } = *outcome;
+        Self { removed, renamed, linked, unchanged }
+    }
 }
 
 /// The sum of that list.

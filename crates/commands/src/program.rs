@@ -7,13 +7,13 @@ use crate::Cli;
 use crate::args::TICKET_VARIABLE;
 
 const GROUPS: [Group; 4] = [
-    ("Transfer", &["cp", "send", "receive", "clean", "control", "keygen", "config"]),
+    ("Transfer", &["cp", "sync", "send", "receive", "clean", "control", "keygen", "config"]),
     ("Server", &["serve", "ls", "stat", "mv", "rm", "mkdir"]),
     ("Fleet", &["fleet"]),
     ("Tools", &["bench", "plan", "demo", "completions", "man", "help"]),
 ];
 
-const SHOWN: [Shown; 4] = [
+const SHOWN: [Shown; 5] = [
     (
         &["cp"],
         &[
@@ -31,6 +31,25 @@ const SHOWN: [Shown; 4] = [
             "i",
             "install",
             "ticket-file",
+            "json",
+            "quiet",
+        ],
+    ),
+    (
+        &["sync"],
+        &[
+            "delete",
+            "max-delete",
+            "backup-dir",
+            "include",
+            "exclude",
+            "checksum",
+            "dry-run",
+            "itemize-changes",
+            "rate",
+            "udp-port",
+            "P",
+            "i",
             "json",
             "quiet",
         ],

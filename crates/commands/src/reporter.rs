@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use netblt::mirror::{ChangeKind, MirrorChange, MirrorOutcome};
 use netblt::{Error, Observer, OnFile, Options, Progress, Rendezvous, Summary, Ticket, Warning};
 use netblt_proto::api::{printable, printable_bytes};
 use netblt_proto::config::Role;
@@ -196,6 +197,50 @@ impl Reporter {
         });
         let way = if address.is_some() { "udp" } else { "ssh" };
         self.emit("way", json::WayData { way, address });
+    }
+
+    /// Prints the changes of a mirror. They are the result of a dry run.
+    pub(crate) fn changes(
+        &self,
+        changes: &[MirrorChange],
+        up: bool,
+        dry_run: bool,
+    ) -> Result<(), Failure> {
+        for change in changes {
+            if self.show.json {
+                json::event("change", json::ChangeData::new(change, up))?;
+                continue;
+            }
+            let name = printable_bytes(&change.name);
+            let slash = if change.directory { "/" } else { "" };
+            let from = match &change.kind {
+                ChangeKind::Renamed(from) => format!(" (from {})", printable_bytes(from)),
+                _ => String::new(),
+            };
+            let line = format!("{} {name}{slash}{from}\n", change.code(up));
+            stdout::write(line.as_bytes()).map_err(|error| Failure::stdout(&error))?;
+        }
+        if dry_run && changes.is_empty() {
+            self.note("Nothing differs.");
+        }
+        Ok(())
+    }
+
+    /// The changes of a mirror beside the transferred files.
+    pub(crate) fn mirrored(&self, outcome: &MirrorOutcome, unchanged: u64) {
+        self.emit("mirror", json::MirrorData::new(outcome, unchanged));
+        let counts = [
+            (unchanged, "unchanged"),
+            (outcome.renamed, "renamed"),
+            (outcome.linked, "linked"),
+            (outcome.removed, "removed"),
+        ];
+        let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+        let counts: Vec<String> =
+            counts.map(|(count, what)| format!("{} {what}", units::show_count(count))).collect();
+        if self.is_talkative() && !counts.is_empty() {
+            self.bar.line(&format!("Mirror: {}.", counts.join(", ")));
+        }
     }
 
     /// Counts files that were skipped, because they exist at the destination.

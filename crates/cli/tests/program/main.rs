@@ -53,6 +53,7 @@ mod scp;
 mod serve;
 mod sites;
 mod ssh;
+mod sync;
 mod terminal;
 mod third;
 mod transfer;

@@ -149,13 +149,14 @@ fn the_quick_start_works_word_by_word() {
     // Server and client need names and a port of their own: `packaging/try-readme` follows them.
     let (served, local): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|step| ["server$", "client$"].contains(&step.prompt.as_str()));
-    assert!(served.len() == 4 && local.len() == 6, "README has other commands now: {local:?}");
+    assert!(served.len() == 4 && local.len() == 7, "README has other commands now: {local:?}");
     follow(&setting, &local);
     let names = [
         "far/big.iso",
         "srv/photos/1.jpg",
         "near/a.gz",
         "near/b.gz",
+        "far/album/2.jpg",
         "far/downloads/photos/1.jpg",
         "far/downloads/notes.txt",
     ];

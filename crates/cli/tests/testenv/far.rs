@@ -62,8 +62,13 @@ impl Setting {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
+        self.command_of("cp", args)
+    }
+
+    /// `cp` or `sync`.
+    pub(crate) fn command_of(&self, name: &str, args: &[&str]) -> Command {
         let ssh = self.ssh.to_str().expect("text");
-        let all: Vec<&str> = ["cp", "-S", ssh].iter().chain(args).copied().collect();
+        let all: Vec<&str> = [name, "-S", ssh].iter().chain(args).copied().collect();
         let mut command = self.env.command(&all);
         command.current_dir(self.env.path("near"));
         command
@@ -71,6 +76,10 @@ impl Setting {
 
     pub(crate) fn cp(&self, args: &[&str]) -> Finished {
         self.start(args).finish()
+    }
+
+    pub(crate) fn sync(&self, args: &[&str]) -> Finished {
+        Running::new(self.command_of("sync", args)).finish()
     }
 
     pub(crate) fn start(&self, args: &[&str]) -> Running {

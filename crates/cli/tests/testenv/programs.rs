@@ -17,6 +17,7 @@ pub(crate) const PROGRAMS: [(&str, &[&str]); 2] = [
         &[
             "",
             "cp",
+            "sync",
             "send",
             "receive",
             "serve",

@@ -12,7 +12,7 @@ use crate::commands::html_report::HtmlReport;
 use crate::commands::send::AGGRESSIVE;
 use crate::copy::given::GivenOptions;
 use crate::copy::job::CopyJob;
-use crate::copy::options::CopyArgs;
+use crate::copy::options::{CopyArgs, ExistingArgs};
 use crate::copy::plan::CopyPlan;
 use crate::copy::routes;
 use crate::copy::server::within::CopyWithin;
@@ -49,6 +49,8 @@ pub(crate) struct Args {
     target: OsString,
     #[command(flatten)]
     copy: CopyArgs,
+    #[command(flatten)]
+    existing: ExistingArgs,
     #[command(flatten)]
     ssh: SshOptions,
     #[command(flatten, next_help_heading = "Servers")]
@@ -159,13 +161,14 @@ fn copy(args: &Args, plan: CopyPlan, report: &mut Reporter) -> Result<Option<Sum
     let sends = !args.copy.dry_run && !matches!(plan, CopyPlan::Within { .. });
     signals::watch(&cancel, report.is_talkative() && sends)?;
     let mut options = Options::default();
-    options.settings = args.copy.settings();
+    options.settings = args.copy.settings(args.existing.policy());
     options.trace.clone_from(&args.copy.trace);
     args.copy.checksums.apply(&mut options, args.show.json)?;
     let wanted = args.page.report.as_deref().filter(|_| !args.copy.dry_run);
     let page = HtmlReport::wanted(wanted, args.title(), &mut options)?;
     let job = CopyJob {
         args: &args.copy,
+        existing: args.existing.policy(),
         ssh: &args.ssh,
         credentials: &args.credentials,
         quiet: args.show.quiet,

@@ -14,6 +14,7 @@ mod receive;
 pub(crate) mod send;
 mod serve;
 mod server_files;
+mod sync;
 
 use std::process::ExitCode;
 
@@ -24,6 +25,7 @@ use crate::program::program;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Cp(cp::CommandLine),
+    Sync(sync::SyncCommandLine),
     Send(send::Args),
     Receive(receive::Args),
     Serve(serve::Args),
@@ -49,6 +51,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command) -> ExitCode {
     match command {
         Command::Cp(args) => cp::run(&args).into(),
+        Command::Sync(args) => sync::run(&args).into(),
         Command::Send(args) => send::run(&args).into(),
         Command::Receive(args) => receive::run(&args).into(),
         Command::Serve(args) => serve::run(&args).into(),

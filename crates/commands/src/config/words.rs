@@ -13,7 +13,7 @@ use crate::copy::routes::{self, Route};
 use crate::exit::Failure;
 
 /// The commands whose operands name hosts.
-const COMMANDS: [&str; 6] = ["cp", "ls", "stat", "mv", "rm", "mkdir"];
+const COMMANDS: [&str; 7] = ["cp", "sync", "ls", "stat", "mv", "rm", "mkdir"];
 
 /// The words to put between the name of the command and the user's words. They are the options that
 /// the file has for the hosts among the operands, except those that the user gave and those that
@@ -81,7 +81,7 @@ impl OperandHosts {
                 Ok(Location::Local(_)) | Err(_) => {}
             }
         }
-        if command.get_name() == "cp"
+        if ["cp", "sync"].contains(&command.get_name())
             && let Some((target, sources)) = operands.split_last()
         {
             hosts.route = CopyPlan::of(sources, target).ok().map(|plan| plan.route());

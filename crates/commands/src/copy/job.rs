@@ -4,6 +4,7 @@ use std::path::Path;
 
 use netblt::{Cancel, Options};
 
+use crate::copy::existing::ExistingPolicy;
 use crate::copy::options::CopyArgs;
 use crate::copy::ssh::command::SshOptions;
 use crate::server_client::client::Credentials;
@@ -12,6 +13,8 @@ use crate::server_client::client::Credentials;
 #[derive(Clone, Copy)]
 pub(crate) struct CopyJob<'a> {
     pub(crate) args: &'a CopyArgs,
+    /// The rule for files that exist at the destination.
+    pub(crate) existing: ExistingPolicy,
     pub(crate) ssh: &'a SshOptions,
     pub(crate) credentials: &'a Credentials,
     /// Whether ssh prints no warnings.

@@ -9,6 +9,7 @@
 
 pub(crate) mod existing;
 pub(crate) mod files_from;
+pub(crate) mod filter_rules;
 pub(crate) mod given;
 pub(crate) mod job;
 pub(crate) mod location;

@@ -339,7 +339,7 @@ fn directories(directory: Vec<u8>, found: &mut Vec<Vec<u8>>) {
 }
 
 /// `~` and `~/...` as shells have them; a path without a slash before it is the login's own.
-fn home(path: &OsStr) -> Result<PathBuf, String> {
+pub(crate) fn home(path: &OsStr) -> Result<PathBuf, String> {
     let bytes = path.as_bytes();
     let Some(rest) = bytes.strip_prefix(b"~") else { return Ok(PathBuf::from(path)) };
     let home = || std::env::var_os("HOME").map(PathBuf::from).ok_or("there is no HOME".to_owned());

@@ -59,18 +59,6 @@ pub(crate) struct CopyArgs {
     pub(crate) repair: Option<FecPolicy>,
     #[command(flatten)]
     pub(crate) choice: SelectionArgs,
-    /// Leave files alone that exist at the destination; they are not sent
-    #[arg(long)]
-    pub(crate) ignore_existing: bool,
-    /// Leave files alone that are newer at the destination, or of the same time and size
-    #[arg(short, long)]
-    pub(crate) update: bool,
-    /// With --update, times that differ by no more than this are the same (a number is seconds)
-    ///
-    /// Times within the resolution of the destination's file system are the same anyway: two
-    /// seconds on FAT, one through sshfs.
-    #[arg(long, value_name = "TIME", requires = "update", value_parser = window)]
-    pub(crate) modify_window: Option<Duration>,
     /// How it shares the path with other traffic
     #[arg(long, value_name = "POLICY", value_enum, default_value_t = Sharing::Fair)]
     pub(crate) policy: Sharing,
@@ -120,6 +108,34 @@ pub(crate) struct CopyArgs {
     pub(crate) ipv6: bool,
 }
 
+/// What to do with files that exist at the destination.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct ExistingArgs {
+    /// Leave files alone that exist at the destination; they are not sent
+    #[arg(long)]
+    ignore_existing: bool,
+    /// Leave files alone that are newer at the destination, or of the same time and size
+    #[arg(short, long)]
+    update: bool,
+    /// With --update, times that differ by no more than this are the same (a number is seconds)
+    ///
+    /// Times within the resolution of the destination's file system are the same anyway: two
+    /// seconds on FAT, one through sshfs.
+    #[arg(long, value_name = "TIME", requires = "update", value_parser = window)]
+    modify_window: Option<Duration>,
+}
+
+impl ExistingArgs {
+    /// The rule for files that exist at the destination.
+    pub(crate) fn policy(&self) -> ExistingPolicy {
+        match (self.ignore_existing, self.update) {
+            (true, _) => ExistingPolicy::Keep,
+            (false, true) => ExistingPolicy::KeepNewer(self.modify_window.unwrap_or_default()),
+            (false, false) => ExistingPolicy::Replace,
+        }
+    }
+}
+
 /// Whether data go through ssh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Fallback {
@@ -139,7 +155,7 @@ impl CopyArgs {
     }
 
     /// The settings of the transfer, on every route but within one server, where nothing is sent.
-    pub(crate) fn settings(&self) -> TransferSettings {
+    pub(crate) fn settings(&self, existing: ExistingPolicy) -> TransferSettings {
         let mut settings = TransferSettings::default();
         settings.family = self.family();
         settings.death_timer = self.death_timer;
@@ -147,7 +163,7 @@ impl CopyArgs {
         settings.path_cache = !self.no_path_cache;
         settings.fec = self.repair.unwrap_or(settings.fec);
         settings.streams = self.streams.unwrap_or(settings.streams);
-        settings.overwrite = self.existing().overwrite();
+        settings.overwrite = existing.overwrite();
         settings.atomic = self.atomic;
         settings.resume = self.resume.into();
         settings.verify = self.verify;
@@ -156,15 +172,6 @@ impl CopyArgs {
         settings.extras = self.extra.into();
         settings.max_files = self.max_files.unwrap_or(settings.max_files);
         settings
-    }
-
-    /// The rule for files that exist at the destination.
-    pub(crate) fn existing(&self) -> ExistingPolicy {
-        match (self.ignore_existing, self.update) {
-            (true, _) => ExistingPolicy::Keep,
-            (false, true) => ExistingPolicy::KeepNewer(self.modify_window.unwrap_or_default()),
-            (false, false) => ExistingPolicy::Replace,
-        }
     }
 
     /// Ports to choose from; 0 lets the system choose.
@@ -184,7 +191,7 @@ impl CopyArgs {
 }
 
 /// As rsync reads it: bare numbers are seconds.
-fn window(value: &str) -> Result<Duration, String> {
+pub(crate) fn window(value: &str) -> Result<Duration, String> {
     match value.parse::<u32>() {
         Ok(seconds) => Ok(Duration::from_secs(seconds.into())),
         Err(_) => units::duration(value),

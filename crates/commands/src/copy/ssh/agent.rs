@@ -2,7 +2,7 @@
 //!
 //! It follows the messages on its standard input, and ends when that ends, at any point.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Stdin};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::ControlFlow;
@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use netblt::mirror::{Channel, Message, MirrorDestination, MirrorSettings, MirrorSource};
 use netblt::net::addresses::own_addresses;
 use netblt::{
     Cancel, Destination, Error, Expected, Observer, Options, Progress, Rendezvous, Selection,
@@ -24,12 +25,13 @@ use netblt_proto::config::Secret;
 
 use crate::copy::existing::{self, ExistingFiles, ExistingPolicy};
 use crate::copy::files_from::FilesFrom;
-use crate::copy::operands::{Sources, Target, names};
+use crate::copy::operands::{self, Sources, Target, names};
 use crate::copy::ssh::framing::{Frame, FrameReader, FrameWriter};
 use crate::copy::ssh::messages::{
     AgentMessage, AgentPlan, AgentTask, BANNER, ClientMessage, DataPath, Done, PROTOCOL_VERSION,
     ProgressUpdate, StartRequest, ThirdPartyRole, TransferResult, Udp,
 };
+use crate::copy::ssh::mirror::KEEPS_REMOVALS;
 use crate::copy::ssh::probe::{Prober, Side, no_socket, plausible};
 use crate::copy::ssh::tunnel::Tunnel;
 use crate::exit::{Code, Failure};
@@ -99,6 +101,31 @@ struct Failed {
     echo: bool,
 }
 
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        let echo = matches!(error, Error::Interrupted);
+        Self { failure: error.into(), echo }
+    }
+}
+
+/// The agent's channel to the client.
+struct AgentChannel<'a>(&'a Agent);
+
+impl Channel for AgentChannel<'_> {
+    type Failure = Failed;
+
+    fn send(&mut self, message: Message) -> Result<(), Failed> {
+        self.0.send(&AgentMessage::Mirror(message))
+    }
+
+    fn receive(&mut self) -> Result<Message, Failed> {
+        match self.0.order()? {
+            ClientMessage::Mirror(message) => Ok(message),
+            _ => Err(out_of_place()),
+        }
+    }
+}
+
 impl From<Failure> for Failed {
     fn from(failure: Failure) -> Self {
         Self { failure, echo: false }
@@ -118,6 +145,21 @@ struct Agent {
 enum AgentRole {
     Send(Selection),
     Receive(PathBuf),
+    MirrorFrom(Box<MirrorFrom>),
+    MirrorTo(Box<MirrorDestination>, PathBuf),
+}
+
+/// The source of a mirror.
+struct MirrorFrom {
+    source: MirrorSource,
+    allow_changes: bool,
+}
+
+/// How the two ends come together: the socket of the probes, with its port, and the task.
+struct AgentMeeting<'a> {
+    prober: Option<Prober>,
+    port: u16,
+    start: &'a StartRequest,
 }
 
 impl Agent {
@@ -133,7 +175,7 @@ impl Agent {
             // both agree on at the opening could only be lowered.
             options.settings.policy = options.settings.policy.with_ceiling(None);
         }
-        let (mut part, plan, skipped) = self.understand(&start, &mut options)?;
+        let (part, plan, skipped) = self.understand(&start, &mut options)?;
         let family = start.settings.family;
         let side =
             if start.third == Some(ThirdPartyRole::Client) { Side::Client } else { Side::Agent };
@@ -146,10 +188,28 @@ impl Agent {
         let port = prober.as_ref().and_then(|prober| prober.port().ok()).unwrap_or(0);
         let addresses = addresses(&start);
         self.send(&AgentMessage::Ready { addresses, port, plan })?;
-        self.compare(&mut part, start.existing)?;
-        if start.dry_run {
-            return self.list(part).map(|()| (Code::Success, skipped));
-        }
+        let meeting = AgentMeeting { prober, port, start: &start };
+        let skipped = match part {
+            AgentRole::MirrorFrom(from) => self.mirror_from(*from, meeting, options)?,
+            AgentRole::MirrorTo(to, root) => self.mirror_to(*to, root, meeting, options)?,
+            mut part => {
+                self.compare(&mut part, start.existing)?;
+                if start.dry_run {
+                    return self.list(part).map(|()| (Code::Success, skipped));
+                }
+                skipped + self.meet_and_transfer(part, meeting, options)?.skipped
+            }
+        };
+        Ok((if skipped > 0 { Code::Partial } else { Code::Success }, skipped))
+    }
+
+    /// Meets the other end, and transfers the files.
+    fn meet_and_transfer(
+        &self,
+        part: AgentRole,
+        AgentMeeting { prober, port, start }: AgentMeeting<'_>,
+        mut options: Options,
+    ) -> Result<Summary, Failed> {
         let way = match (prober, &start.udp) {
             (Some(prober), Some(udp)) => {
                 // The other end is where ssh comes from, unless that only introduces two agents.
@@ -165,8 +225,58 @@ impl Agent {
         if watched {
             self.send(&AgentMessage::Summary(TransferResult::of(&summary)))?;
         }
-        let skipped = skipped + summary.skipped;
-        Ok((if skipped > 0 { Code::Partial } else { Code::Success }, skipped))
+        Ok(summary)
+    }
+
+    /// Is the source of a mirror. Returns how many entries are left out.
+    fn mirror_from(
+        &self,
+        MirrorFrom { mut source, allow_changes }: MirrorFrom,
+        meeting: AgentMeeting<'_>,
+        options: Options,
+    ) -> Result<u64, Failed> {
+        let channel = &mut AgentChannel(self);
+        let found = source.compare(channel)?;
+        for text in &found.problems {
+            self.send(&AgentMessage::Warning(format!("left out {text}")))?;
+        }
+        if found.keeps_removals {
+            self.send(&AgentMessage::Warning(KEEPS_REMOVALS.to_owned()))?;
+        }
+        let mut skipped = found.problems.len() as u64;
+        if meeting.start.dry_run {
+            return Ok(skipped);
+        }
+        if let Some(mut selection) = found.selection {
+            selection.allow_changes = allow_changes;
+            let sent = self.meet_and_transfer(AgentRole::Send(selection), meeting, options)?;
+            skipped += sent.skipped;
+        }
+        let complete = skipped == 0 && found.problems_there.is_empty();
+        source.wait_and_finish(channel, complete)?;
+        Ok(skipped)
+    }
+
+    /// Is the destination of a mirror. Changes that cannot be made are the client's to report.
+    fn mirror_to(
+        &self,
+        mut destination: MirrorDestination,
+        root: PathBuf,
+        meeting: AgentMeeting<'_>,
+        options: Options,
+    ) -> Result<u64, Failed> {
+        let channel = &mut AgentChannel(self);
+        let decided = destination.compare(channel)?;
+        if meeting.start.dry_run {
+            return Ok(0);
+        }
+        let mut skipped = 0;
+        if decided.transfer {
+            let part = AgentRole::Receive(root);
+            skipped = self.meet_and_transfer(part, meeting, options)?.skipped;
+        }
+        destination.finish(channel)?;
+        Ok(skipped)
     }
 
     /// Interprets the operands on this machine. Returns also how many sources are left out.
@@ -234,7 +344,29 @@ impl Agent {
                 };
                 Ok((AgentRole::Send(selection), plan, found.skipped.len() as u64))
             }
+            AgentTask::MirrorFrom { source, settings, allow_changes, chmod } => {
+                let source = self.mirror_source(source, settings, chmod.as_deref())?;
+                let from = Box::new(MirrorFrom { source, allow_changes: *allow_changes });
+                Ok((AgentRole::MirrorFrom(from), AgentPlan::Send { names: Vec::new() }, 0))
+            }
+            AgentTask::MirrorTo { target, settings } => {
+                let root = operands::home(target).map_err(file_failure)?;
+                let destination = MirrorDestination::new(&root, settings, &self.cancel)?;
+                let plan = AgentPlan::Receive { rename: None };
+                Ok((AgentRole::MirrorTo(Box::new(destination), root), plan, 0))
+            }
         }
+    }
+
+    fn mirror_source(
+        &self,
+        source: &OsStr,
+        settings: &MirrorSettings,
+        chmod: Option<&str>,
+    ) -> Result<MirrorSource, Failed> {
+        let root = operands::home(source).map_err(|text| Failure::new(Code::File, text))?;
+        let modes = chmod.map(selection_args::modes).transpose()?;
+        Ok(MirrorSource::new(&root, settings, modes, &self.cancel)?)
     }
 
     fn receive_list(&self) -> Result<FilesFrom, Failed> {
@@ -257,6 +389,7 @@ impl Agent {
             return Ok(());
         }
         match part {
+            AgentRole::MirrorFrom(_) | AgentRole::MirrorTo(..) => Ok(()),
             AgentRole::Receive(directory) => {
                 let (mut all, mut whole) = (Vec::new(), false);
                 while !whole {
@@ -393,6 +526,7 @@ impl Agent {
                 let source = Source::Selection(selection);
                 netblt::send(source, rendezvous, options, &mut watch, &self.cancel)
             }
+            AgentRole::MirrorFrom(_) | AgentRole::MirrorTo(..) => return Err(out_of_place()),
             AgentRole::Receive(directory) => {
                 let destination = Destination::Directory(directory);
                 netblt::receive(destination, rendezvous, options, &mut watch, &self.cancel)

@@ -12,6 +12,7 @@ use std::sync::mpsc::{TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use netblt::mirror::{MirrorDestination, MirrorSettings, MirrorSource};
 use netblt::net::addresses::own_addresses;
 use netblt::{
     Carried, Destination, Error, Expected, LimitedBy, Observer, Options, Progress, Rendezvous,
@@ -24,13 +25,14 @@ use crate::args::ResumeName;
 use crate::copy::existing::{self, ExistingFiles, ExistingPolicy};
 use crate::copy::files_from::FilesFrom;
 use crate::copy::job::CopyJob;
-use crate::copy::operands::{Sources, Target, names, was_asked_for};
-use crate::copy::options::{CopyArgs, Fallback};
+use crate::copy::operands::{self, Sources, Target, names, was_asked_for};
+use crate::copy::options::Fallback;
 use crate::copy::ssh::command::SshOptions;
 use crate::copy::ssh::connect::connect;
 use crate::copy::ssh::messages::{
     AgentMessage, AgentPlan, AgentTask, ClientMessage, DataPath, StartRequest, Udp,
 };
+use crate::copy::ssh::mirror::{ClientChannel, KEEPS_REMOVALS};
 use crate::copy::ssh::probe::{Prober, Side, no_socket, plausible};
 use crate::copy::ssh::session::{SessionEvent, SshSession, is_echo, unless_stopped};
 use crate::copy::ssh::tunnel::Tunnel;
@@ -88,6 +90,34 @@ pub(crate) fn download(
     copy(job, host, listed, LocalTask::Receive { sources, target_dir }, report)
 }
 
+/// Makes a directory of another machine a mirror of one here. A dry run returns nothing.
+pub(crate) fn mirror_up(
+    job: CopyJob<'_>,
+    host: &Host,
+    (root, target): (&OsStr, OsString),
+    settings: &MirrorSettings,
+    report: &mut Reporter,
+) -> Result<Option<Summary>, Failure> {
+    let root = operands::home(root).map_err(|text| Failure::new(Code::File, text))?;
+    let modes = job.args.choice.chmod.as_deref().map(selection_args::modes).transpose()?;
+    let source = Box::new(MirrorSource::new(&root, settings, modes, job.cancel)?);
+    let settings = settings.clone();
+    copy(job, host, None, LocalTask::MirrorFrom { source, target, settings }, report)
+}
+
+/// Makes a directory here a mirror of one of another machine. A dry run returns nothing.
+pub(crate) fn mirror_down(
+    job: CopyJob<'_>,
+    host: &Host,
+    (source, root): (OsString, &OsStr),
+    settings: &MirrorSettings,
+    report: &mut Reporter,
+) -> Result<Option<Summary>, Failure> {
+    let root = operands::home(root).map_err(|text| Failure::new(Code::File, text))?;
+    let settings = settings.clone();
+    copy(job, host, None, LocalTask::MirrorTo { source, root, settings }, report)
+}
+
 /// The names in `--files-from`.
 fn listed_names(job: CopyJob<'_>, sources: &[OsString]) -> Result<Option<FilesFrom>, Failure> {
     let listed = job.args.choice.listed(job.args.recursive)?;
@@ -115,6 +145,18 @@ fn copy(
 enum LocalTask {
     Send { found: Sources, target: OsString },
     Receive { sources: Vec<OsString>, target_dir: Target },
+    MirrorFrom { source: Box<MirrorSource>, target: OsString, settings: MirrorSettings },
+    MirrorTo { source: OsString, root: PathBuf, settings: MirrorSettings },
+}
+
+/// What both ends know of each other before they meet: the client's socket for probes with its
+/// port, the agent's addresses and port, and the secret of the transfer.
+struct ClientMeeting {
+    prober: Option<Prober>,
+    port: Option<u16>,
+    addresses: Vec<IpAddr>,
+    far_port: u16,
+    secret: Secret,
 }
 
 /// The same when the agent's plan is known.
@@ -161,11 +203,35 @@ impl CopyClient<'_> {
         if let (LocalTask::Receive { .. }, Some(listed)) = (&part, &self.listed) {
             self.send_list(listed)?;
         }
-        let (mut addresses, far_port, plan) = self.wait_ready(report)?;
-        let agreed = self.agree(part, plan, &mut options)?;
-        if args.dry_run {
-            return self.list(&agreed).map(|()| None);
+        let (addresses, far_port, plan) = self.wait_ready(report)?;
+        let meeting = ClientMeeting { prober, port, addresses, far_port, secret };
+        match part {
+            LocalTask::MirrorFrom { source, .. } => {
+                self.mirror_from(*source, meeting, options, report)
+            }
+            LocalTask::MirrorTo { root, settings, .. } => {
+                self.mirror_to(root, &settings, meeting, options, report)
+            }
+            part => {
+                let agreed = self.agree(part, plan, &mut options)?;
+                if args.dry_run {
+                    return self.list(&agreed).map(|()| None);
+                }
+                self.meet_and_transfer(agreed, meeting, options, report).map(Some)
+            }
         }
+    }
+
+    /// Finds the path, meets the agent on it, and transfers the files.
+    fn meet_and_transfer(
+        &mut self,
+        agreed: ResolvedTask,
+        meeting: ClientMeeting,
+        mut options: Options,
+        report: &mut Reporter,
+    ) -> Result<Summary, Failure> {
+        let args = self.job.args;
+        let ClientMeeting { prober, port, mut addresses, far_port, secret } = meeting;
         let way = match prober {
             Some(prober) if far_port != 0 => {
                 let named = resolved(self.job.ssh, &self.link.host);
@@ -191,6 +257,87 @@ impl CopyClient<'_> {
         self.transfer(agreed, &rendezvous, &options, report)
     }
 
+    /// Is the source of a mirror.
+    fn mirror_from(
+        &mut self,
+        mut source: MirrorSource,
+        meeting: ClientMeeting,
+        options: Options,
+        report: &mut Reporter,
+    ) -> Result<Option<Summary>, Failure> {
+        let args = self.job.args;
+        let link = &mut self.link;
+        let mut found = source.compare(&mut ClientChannel { link, report })?;
+        found.problems.iter().for_each(|text| report.warn(&format!("left out {text}")));
+        if found.keeps_removals {
+            report.warn(KEEPS_REMOVALS);
+        }
+        let there = std::mem::take(&mut found.problems_there);
+        let mut skipped = found.problems.len() as u64 + self.warn_of_changes(&there, report);
+        report.changes(&found.changes, true, args.dry_run)?;
+        if args.dry_run {
+            return Ok(None);
+        }
+        let mut summary = match found.selection {
+            Some(mut selection) => {
+                selection.allow_changes = args.choice.allow_changes;
+                let agreed = ResolvedTask::Send(selection);
+                self.meet_and_transfer(agreed, meeting, options, report)?
+            }
+            None => nothing_to_transfer(),
+        };
+        let complete = skipped + summary.skipped == 0;
+        let link = &mut self.link;
+        let outcome = source.finish(&mut ClientChannel { link, report }, complete)?;
+        skipped += self.warn_of_changes(&outcome.problems, report);
+        summary.skipped += skipped;
+        report.mirrored(&outcome, found.unchanged);
+        Ok(Some(summary))
+    }
+
+    /// Is the destination of a mirror.
+    fn mirror_to(
+        &mut self,
+        root: PathBuf,
+        settings: &MirrorSettings,
+        meeting: ClientMeeting,
+        mut options: Options,
+        report: &mut Reporter,
+    ) -> Result<Option<Summary>, Failure> {
+        let args = self.job.args;
+        let mut destination = MirrorDestination::new(&root, settings, self.job.cancel)?;
+        options.expected = Some(destination.expected());
+        let link = &mut self.link;
+        let decided = destination.compare(&mut ClientChannel { link, report })?;
+        report.changes(&decided.changes, false, args.dry_run)?;
+        let mut problems = decided.problems;
+        if args.dry_run {
+            return Ok(None);
+        }
+        let mut summary = match decided.transfer {
+            true => {
+                let agreed = ResolvedTask::Receive(root);
+                self.meet_and_transfer(agreed, meeting, options, report)?
+            }
+            false => nothing_to_transfer(),
+        };
+        let link = &mut self.link;
+        let outcome = destination.report_and_finish(&mut ClientChannel { link, report })?;
+        problems.extend(outcome.problems.iter().cloned());
+        problems.iter().for_each(|text| report.warn(&format!("left out {text}")));
+        summary.skipped += problems.len() as u64;
+        report.mirrored(&outcome, decided.unchanged);
+        Ok(Some(summary))
+    }
+
+    /// Warns of changes that the agent could not make. Returns their number.
+    fn warn_of_changes(&self, problems: &[String], report: &mut Reporter) -> u64 {
+        for text in problems {
+            report.warn(&self.link.with_host(&format!("left out {text}")));
+        }
+        problems.len() as u64
+    }
+
     fn start_order(&self, part: &LocalTask, secret: &Secret, port: Option<u16>) -> StartRequest {
         let args = self.job.args;
         let job = match part {
@@ -210,11 +357,20 @@ impl CopyClient<'_> {
                 allow_changes: args.choice.allow_changes,
                 chmod: args.choice.chmod.clone(),
             },
+            LocalTask::MirrorFrom { target, settings, .. } => {
+                AgentTask::MirrorTo { target: target.clone(), settings: settings.clone() }
+            }
+            LocalTask::MirrorTo { source, settings, .. } => AgentTask::MirrorFrom {
+                source: source.clone(),
+                settings: settings.clone(),
+                allow_changes: args.choice.allow_changes,
+                chmod: args.choice.chmod.clone(),
+            },
         };
         let family = self.job.options.settings.family;
         let own = || own_addresses(Ipv6Addr::UNSPECIFIED.into(), family);
         let udp = port.map(|port| Udp { ports: args.ports(), addresses: own(), port });
-        start(args, job, secret, udp)
+        start(self.job, job, secret, udp)
     }
 
     fn wait_ready(
@@ -309,7 +465,7 @@ impl CopyClient<'_> {
 
     /// The filter of files that exist at the agent beneath these names, and are skipped.
     fn request_existing(&mut self, names: &[OsString]) -> Result<Option<SkipFilter>, Failure> {
-        let existing = self.job.args.existing();
+        let existing = self.job.existing;
         if existing == ExistingPolicy::Replace {
             return Ok(None);
         }
@@ -335,10 +491,10 @@ impl CopyClient<'_> {
 
     /// Sends the agent the files that exist here, so that it skips those.
     fn send_existing(&self, directory: &Path, names: &[OsString]) -> Result<(), Failure> {
-        if self.job.args.existing() == ExistingPolicy::Replace {
+        if self.job.existing == ExistingPolicy::Replace {
             return Ok(());
         }
-        let pieces = existing::existing_pieces(directory, names, self.job.args.existing());
+        let pieces = existing::existing_pieces(directory, names, self.job.existing);
         pieces
             .into_iter()
             .try_for_each(|piece| self.link.send(&ClientMessage::ExistingFiles(piece)))
@@ -471,7 +627,7 @@ impl CopyClient<'_> {
         rendezvous: &Rendezvous,
         options: &Options,
         report: &mut Reporter,
-    ) -> Result<Option<Summary>, Failure> {
+    ) -> Result<Summary, Failure> {
         let cancel = self.link.cancel;
         let (role, what) = match &agreed {
             ResolvedTask::Send(_) => (Role::Sender, format!("to {}", self.link.host.name)),
@@ -503,7 +659,7 @@ impl CopyClient<'_> {
             }
             summary
         };
-        result.map(limited).map(Some).map_err(|error| match error {
+        result.map(limited).map_err(|error| match error {
             Error::Interrupted | Error::Unconfirmed | Error::Unfinished
                 if self.link.is_lost() && !signals::asked_as_well() =>
             {
@@ -549,6 +705,13 @@ impl CopyClient<'_> {
     }
 }
 
+/// The summary where no file differs.
+fn nothing_to_transfer() -> Summary {
+    let mut summary = Summary::default();
+    summary.verified = true;
+    summary
+}
+
 /// The directory where an agent keeps the parts of files that it receives.
 pub(crate) fn kept_at(host: &str) -> String {
     format!("partial files are on {host} in .netblt-partial; run the same command to resume")
@@ -556,19 +719,19 @@ pub(crate) fn kept_at(host: &str) -> String {
 
 /// The request for the agent.
 pub(crate) fn start(
-    args: &CopyArgs,
+    copy: CopyJob<'_>,
     job: AgentTask,
     secret: &Secret,
     udp: Option<Udp>,
 ) -> StartRequest {
     StartRequest {
         job,
-        dry_run: args.dry_run,
-        existing: args.existing(),
+        dry_run: copy.args.dry_run,
+        existing: copy.existing,
         secret: secret.0,
         udp,
         third: None,
-        settings: args.settings(),
+        settings: copy.options.settings.clone(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use netblt::mirror::MirrorSettings;
 use netblt::{LimitedBy, Progress, Summary, TransferSettings};
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +15,7 @@ use crate::exit::Code;
 /// The first bytes of an agent, after any output of the login shell.
 pub(crate) const BANNER: &[u8] = b"\nnetblt far end\n";
 /// The version of the messages. Two programs with different versions do not understand each other.
-pub(crate) const PROTOCOL_VERSION: u32 = 8;
+pub(crate) const PROTOCOL_VERSION: u32 = 9;
 
 /// A message from the client, which the user started, to the agent.
 #[derive(Debug, Serialize, Deserialize)]
@@ -39,6 +40,8 @@ pub(crate) enum ClientMessage {
         directories: bool,
     },
     Go(DataPath),
+    /// A message of a mirror.
+    Mirror(netblt::mirror::Message),
 }
 
 /// The request for a copy.
@@ -113,6 +116,17 @@ pub(crate) enum AgentTask {
         /// Changes of permissions.
         chmod: Option<String>,
     },
+    /// A mirror whose destination is this directory of the agent.
+    MirrorTo { target: OsString, settings: MirrorSettings },
+    /// A mirror whose source is this directory of the agent.
+    MirrorFrom {
+        source: OsString,
+        settings: MirrorSettings,
+        /// A file that changes while it is read is sent as it was read.
+        allow_changes: bool,
+        /// Changes of permissions.
+        chmod: Option<String>,
+    },
 }
 
 /// The path of the data.
@@ -154,6 +168,8 @@ pub(crate) enum AgentMessage {
         length: u64,
     },
     Warning(String),
+    /// A message of a mirror.
+    Mirror(netblt::mirror::Message),
     /// The progress, for a client that only watches.
     Progress(ProgressUpdate),
     /// The result, likewise.

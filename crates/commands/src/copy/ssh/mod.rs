@@ -15,6 +15,7 @@ pub(crate) mod connect;
 pub(crate) mod framing;
 pub(crate) mod install;
 pub(crate) mod messages;
+mod mirror;
 pub(crate) mod probe;
 pub(crate) mod session;
 pub(crate) mod third_party;

@@ -169,7 +169,7 @@ impl<'a> ThirdPartyCopy<'a> {
         udp: Udp,
         third: ThirdPartyRole,
     ) -> StartRequest {
-        StartRequest { third: Some(third), ..start(self.job.args, job, secret, Some(udp)) }
+        StartRequest { third: Some(third), ..start(self.job, job, secret, Some(udp)) }
     }
 
     /// The end that gets the other's answer first connects, and the other listens.
