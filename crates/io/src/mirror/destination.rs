@@ -242,6 +242,9 @@ impl MirrorDestination {
         let Some(tree) = &mut self.tree else { return Err(unexpected().into()) };
         for removal in &self.removals {
             let Ok(Some(entry)) = tree.entry(&removal.name) else { continue };
+            if !tree.has_path(&removal.name, entry.is_directory()) {
+                return Err(unexpected().into());
+            }
             if removal.obstacle && entry.is_directory() && self.settings.delete.is_none() {
                 return Err(unexpected().into());
             }
@@ -268,6 +271,13 @@ impl MirrorDestination {
         send_list(channel, all.cloned(), cost, Body::Removed)
     }
 
+    /// A name that the source wants to be changed: it is part of the mirror.
+    fn admit(&self, name: &[u8], directory: bool) -> Result<(), Error> {
+        check(name)?;
+        let is_part = self.tree.as_ref().is_some_and(|tree| tree.has_path(name, directory));
+        if is_part { Ok(()) } else { Err(unexpected()) }
+    }
+
     /// Makes way for the files: removes what is in their place, keeps copies of what they replace,
     /// and renames.
     fn prepare(&mut self, decided: &mut Decided) -> Result<(), Error> {
@@ -277,12 +287,14 @@ impl MirrorDestination {
         let removed: HashMap<&[u8], bool> =
             all.map(|entry| (&entry.name[..], entry.directory)).collect();
         for action in &self.actions {
-            let names = match action {
-                Action::BackUp(name) | Action::Attributes { name, .. } => [&name[..], b""],
-                Action::Rename { from, to } => [&from[..], &to[..]],
-                Action::Link { file, name } => [&file[..], &name[..]],
-            };
-            names.iter().try_for_each(|name| check(name))?;
+            match action {
+                Action::Attributes { name, directory, .. } => self.admit(name, *directory)?,
+                Action::BackUp(name) => self.admit(name, false)?,
+                Action::Rename { from: one, to: other }
+                | Action::Link { file: one, name: other } => {
+                    [one, other].iter().try_for_each(|name| self.admit(name, false))?;
+                }
+            }
             match action {
                 // Only what was to be removed is renamed.
                 Action::Rename { from, .. } if removed.get(&from[..]) != Some(&false) => {

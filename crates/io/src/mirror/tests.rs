@@ -429,6 +429,7 @@ fn a_source_that_asks_for_more_than_it_may_is_refused() {
     use super::message::{Action, Body, ListPiece, Removal};
     let trees = Trees::new();
     trees.write("target/a", "a", 100);
+    trees.write("target/kept/x", "x", 100);
     let attack = |bodies: Vec<Body>, settings: MirrorSettings| {
         let (there, from_here) = channel();
         let (here, _from_there) = channel();
@@ -446,6 +447,13 @@ fn a_source_that_asks_for_more_than_it_may_is_refused() {
         let piece = ListPiece { list: vec![action], last: true };
         vec![Body::Actions(piece), Body::Begin { transfer: false, unchanged: 0 }]
     };
+    let link = |file: &[u8], name: &[u8]| Action::Link { file: file.to_vec(), name: name.to_vec() };
+    let attributes = |name: &[u8]| {
+        let (name, directory) = (name.to_vec(), true);
+        Action::Attributes { name, directory, mode: 0o777, seconds: 0, nanos: 0 }
+    };
+    let filter = vec![FilterRule { include: false, pattern: b"kept".to_vec() }];
+    let excluding = MirrorSettings { filter, ..deleting() };
     let rename = |from: &[u8], to: &[u8]| Action::Rename { from: from.to_vec(), to: to.to_vec() };
     for (bodies, settings) in [
         (removal(b"a", false), MirrorSettings::default()),
@@ -454,6 +462,10 @@ fn a_source_that_asks_for_more_than_it_may_is_refused() {
         (removal(b".netblt-partial", false), deleting()),
         (action(rename(b"a", b"b")), deleting()),
         (action(Action::BackUp(b"/etc/passwd".to_vec())), deleting()),
+        // What the filter excludes is no part of the mirror.
+        (removal(b"kept/x", false), excluding.clone()),
+        (action(link(b"a", b"kept/x")), excluding.clone()),
+        (action(attributes(b"kept")), excluding),
     ] {
         let error = attack(bodies, settings);
         assert!(error.contains("unexpected message of a mirror"), "{error}");

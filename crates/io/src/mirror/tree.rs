@@ -122,6 +122,13 @@ impl MirrorTree {
             && self.filter.includes(name, directory)
     }
 
+    /// Whether an entry and all directories above it are part of the tree.
+    pub(crate) fn has_path(&self, name: &[u8], directory: bool) -> bool {
+        let slashes = name.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        let mut above = slashes.map(|(at, _)| name.get(..at).unwrap_or_default());
+        name.is_empty() || (above.all(|above| self.has(above, true)) && self.has(name, directory))
+    }
+
     /// The entries of a directory and their digest, which both ends compute alike.
     pub(crate) fn list(&mut self, name: &[u8]) -> Result<DirectoryListing, Error> {
         if self.cancel.is_cancelled() {
