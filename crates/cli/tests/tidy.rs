@@ -8,6 +8,7 @@ mod prose;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 const MAX_COLUMNS: usize = 100;
 /// The specification, whose sections code and pages cite: `docs/protocol §6.4`.
@@ -28,15 +29,19 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Every `.rs` file of ours with its path from the root.
+/// Every `.rs` file of ours with its path from the root. They are read once for all tests.
 fn sources() -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    for top in ["crates", "fuzz", "python"] {
-        walk(&root().join(top), &mut found);
-    }
-    found.sort();
-    assert!(found.len() > 20, "the sources are elsewhere");
-    found
+    static SOURCES: OnceLock<Vec<(String, String)>> = OnceLock::new();
+    let read = || {
+        let mut found = Vec::new();
+        for top in ["crates", "fuzz", "python"] {
+            walk(&root().join(top), &mut found);
+        }
+        found.sort();
+        assert!(found.len() > 20, "the sources are elsewhere");
+        found
+    };
+    SOURCES.get_or_init(read).clone()
 }
 
 fn walk(directory: &Path, found: &mut Vec<(String, String)>) {
@@ -137,7 +142,12 @@ fn sections() -> BTreeSet<String> {
 
 #[test]
 fn every_file_is_part_of_something() {
-    let all = sources();
+    let mut all = sources();
+    // Only what may declare a module: each file is looked for in all of them.
+    for (_, text) in &mut all {
+        let may = |line: &&str| line.contains("mod ") || line.contains("#[path = ");
+        *text = text.lines().filter(may).collect::<Vec<_>>().join("\n");
+    }
     let mut offenders = Vec::new();
     for (path, _) in &all {
         let file = Path::new(path);
@@ -253,6 +263,33 @@ fn every_part_of_ci_is_a_job_of_its_workflow() {
     let jobs = listed(&read(".github/workflows/ci.yml"), " part: [", ',', ']');
     assert!(parts.contains("lint"), "{parts:?}");
     assert_eq!(parts, jobs);
+}
+
+/// A test that CI leaves out is run at night, and says so.
+#[test]
+fn every_ignored_test_is_run_at_night() {
+    let attribute = concat!("#[", "ignore");
+    let mut offenders = Vec::new();
+    let mut seen = 0;
+    for (path, text) in sources() {
+        // It looks at all others, and CI runs it by itself.
+        if path.ends_with("cli/tests/program/options.rs") {
+            continue;
+        }
+        let of_a_run = ["/src/", "/tests/it/", "/tests/program/"].iter().any(|p| path.contains(p));
+        for line in text.lines().filter(|line| line.trim_start().starts_with(attribute)) {
+            seen += 1;
+            if !of_a_run || line.trim() != format!("{attribute} = \"slow: .ci/nightly\"]") {
+                offenders.push(format!("{path}: {line}"));
+            }
+        }
+    }
+    none("not run at night", &offenders);
+    assert!(seen > 10, "only {seen} ignored tests were found");
+    let nightly = fs::read_to_string(root().join(".ci/nightly")).expect("it");
+    for run in ["--lib --test it -- --include-ignored", "--test program -- --ignored"] {
+        assert!(nightly.contains(run), ".ci/nightly has no run with {run}");
+    }
 }
 
 /// The numbers of all headings: `## 3. Title`, `### 3.1 Title`.

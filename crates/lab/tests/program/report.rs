@@ -49,6 +49,7 @@ fn the_kept_page_is_the_one_made_today() {
 }
 
 #[test]
+#[ignore = "slow: .ci/nightly"]
 fn the_kept_page_of_ornls_review_is_the_one_made_today() {
     let env = Env::new();
     let page = env.path("page.html");
@@ -79,6 +80,7 @@ fn the_kept_page_of_ornls_review_is_the_one_made_today() {
 }
 
 #[test]
+#[ignore = "slow: .ci/nightly"]
 fn the_tables_read_well() {
     let report = Env::new().start(&["report", "rfc1030"]);
     let text = report.finish_within(CALCULATES).exits(0).text();

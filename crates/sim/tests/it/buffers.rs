@@ -51,7 +51,7 @@ fn a_path_of_ten_gigabits_is_filled_with_twice_what_it_holds() {
 /// The table of docs/results/experiments.md, in ms, from which nothing strays by a twentieth unless
 /// the page says so.
 #[test]
-#[ignore = "a minute: .ci/nightly"]
+#[ignore = "slow: .ci/nightly"]
 fn few_buffers_beside_as_many_as_are_of_use() {
     for (loss, most, expected) in
         [(0, 64, 6720), (0, MOST, 4190), (1000, 64, 10_520), (1000, MOST, 4350)]

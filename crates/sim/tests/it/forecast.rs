@@ -264,7 +264,9 @@ fn plans_come_true_in_the_virtual_world() {
             ..question(mbit(mbits), Duration::from_millis(rtt))
         };
         let forecast = Forecast::new(&question).unwrap();
-        let took = (1..=11).map(|seed| simulate_seed(seed, &question, &forecast, BYTES));
+        // Without loss all seeds are alike.
+        let seeds = if loss == Probability::NEVER { 1 } else { 11 };
+        let took = (1..=seeds).map(|seed| simulate_seed(seed, &question, &forecast, BYTES));
         let mut took: Vec<f64> = took.map(|t| t.expect("a transfer").as_secs_f64()).collect();
         took.sort_by(f64::total_cmp);
         let took = took[took.len() / 2];

@@ -33,6 +33,7 @@ fn table(rows: &[Row]) -> String {
 }
 
 #[test]
+#[ignore = "slow: .ci/nightly"]
 fn a_gigabyte_over_a_long_and_lossy_path() {
     let one = |loss, choice| cell(200, 100, loss, choice, 1_000_000_000);
     let cells: Vec<Cell> =

@@ -92,8 +92,8 @@ fn runs(bytes: u64, mbit: u64, repair: FecPolicy, seeds: u64) -> (Vec<f64>, f64,
 #[test]
 fn a_last_loss_costs_no_round_trip() {
     for (bytes, mbit) in [(20_000_000, 100), (2_000_000, 2)] {
-        let (without, plain, _) = runs(bytes, mbit, FecPolicy::Never, worlds(25));
-        let (with, all, repairs) = runs(bytes, mbit, FecPolicy::Auto, worlds(100));
+        let (without, plain, _) = runs(bytes, mbit, FecPolicy::Never, worlds(10));
+        let (with, all, repairs) = runs(bytes, mbit, FecPolicy::Auto, worlds(40));
         let needed = bytes.div_ceil(DATA_BYTES) as f64 / 100.0;
         let share = |packets: f64| packets / needed;
         let at = |over: &[f64], percent: usize| over[over.len() * percent / 100];

@@ -20,9 +20,9 @@ fn run(setup: Subflows) -> SubflowsOutcome {
     setup.clone().run().unwrap_or_else(|error| panic!("{error}\n{setup:?}"))
 }
 
-/// 300 MB over a path of 2 Gbit/s, with processors that take their time at both ends.
+/// 150 MB over a path of 2 Gbit/s, with processors that take their time at both ends.
 fn slow_hosts(subflows: u8) -> Subflows {
-    Subflows { costs: [COST; 2], bytes: 300_000_000, ..Subflows::new(subflows, mbit(2000), RTT) }
+    Subflows { costs: [COST; 2], bytes: 150_000_000, ..Subflows::new(subflows, mbit(2000), RTT) }
 }
 
 #[test]
@@ -43,10 +43,21 @@ fn four_subflows_are_as_fast_as_one_where_one_suffices() {
 
 #[test]
 fn subflows_carry_what_their_processors_can() {
+    carry_what_they_can(100_000_000, &[1, 4]);
+}
+
+#[test]
+#[ignore = "slow: .ci/nightly"]
+fn one_to_eight_subflows_carry_what_their_processors_can() {
+    carry_what_they_can(300_000_000, &[1, 2, 4, 8]);
+}
+
+/// The first number of subflows is one.
+fn carry_what_they_can(bytes: u64, counts: &[u8]) {
     let mut table = String::from("subflows   Mbit/s   of one   dropped\n");
     let mut one = 0;
-    for subflows in [1, 2, 4, 8] {
-        let outcome = run(slow_hosts(subflows));
+    for &subflows in counts {
+        let outcome = run(Subflows { bytes, ..slow_hosts(subflows) });
         let rate = outcome.goodput.bits_per_second();
         one = if subflows == 1 { rate } else { one };
         let (mbps, times) = (outcome.goodput.mbps(), rate as f64 / one as f64);
@@ -89,11 +100,22 @@ fn beside_cubic(subflows: u8, rtt: Duration) -> u64 {
 /// first at one of them decides a whole transfer.
 #[test]
 fn several_subflows_take_no_more_than_one_beside_a_cubic() {
+    take_no_more_than_one(&[&[10]]);
+}
+
+#[test]
+#[ignore = "slow: .ci/nightly"]
+fn several_subflows_take_no_more_than_one_beside_a_cubic_on_longer_paths() {
+    take_no_more_than_one(&[&[8, 10, 12], &[30, 34, 38, 42, 46, 50]]);
+}
+
+/// Over paths of so many milliseconds, each list in the mean.
+fn take_no_more_than_one(paths: &[&[u64]]) {
     let mean = |subflows, trips: &[u64]| {
         let of = trips.iter().map(|ms| beside_cubic(subflows, Duration::from_millis(*ms)));
         of.sum::<u64>() / trips.len() as u64
     };
-    for trips in [&[8, 10, 12][..], &[30, 34, 38, 42, 46, 50]] {
+    for trips in paths {
         let (one, four) = std::thread::scope(|scope| {
             let one = scope.spawn(|| mean(1, trips));
             let four = mean(4, trips);
@@ -126,7 +148,7 @@ fn all_subflows_may_be_lost_and_the_main_connection_carries_the_rest() {
 #[test]
 fn all_data_arrive_once_in_every_random_world() {
     let seeds =
-        std::env::var("NETBLT_SUBFLOW_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(40);
+        std::env::var("NETBLT_SUBFLOW_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(10);
     let half = |odd| {
         let mine = (1..=seeds).filter(|seed| seed % 2 == odd);
         mine.map(|seed| run(draw(seed))).collect::<Vec<_>>()
@@ -142,7 +164,9 @@ fn all_data_arrive_once_in_every_random_world() {
         subflows += outcome.packets.len();
     }
     println!("{seeds} worlds, {subflows} subflows, {lost} ends lost, {again} images came again");
-    assert!(lost > seeds / 10 && again > 0 && subflows as u64 > seeds * 2, "the dice are loaded");
+    // A few need not have all that is drawn.
+    let all = lost > seeds / 10 && again > 0 && subflows as u64 > seeds * 2;
+    assert!(all || seeds < 40, "the dice are loaded");
 }
 
 fn draw(seed: u64) -> Subflows {

@@ -58,9 +58,19 @@ fn an_opening_comes_through_where_half_is_lost_either_way() {
 
 #[test]
 fn losses_on_the_way_back_cost_little_more() {
+    cost_little_more(1);
+}
+
+#[test]
+#[ignore = "slow: .ci/nightly"]
+fn losses_on_the_way_back_cost_little_more_with_any_seed() {
+    cost_little_more(2);
+}
+
+fn cost_little_more(seeds: u64) {
     for percent in [10, 15, 20, 25] {
         for buffer_bytes in [1 << 20, 1 << 16] {
-            for seed in 1..=2 {
+            for seed in 1..=seeds {
                 let one = transfer(percent, 0, buffer_bytes, seed).goodput();
                 let both = transfer(percent, percent, buffer_bytes, seed);
                 let (one, two) = (one.bits_per_second(), both.goodput().bits_per_second());
@@ -76,6 +86,16 @@ fn losses_on_the_way_back_cost_little_more() {
 /// then was a debt for whose sake nothing more went there: ten of these gave up.
 #[test]
 fn a_stranger_that_asks_for_some_of_its_holes_gets_them() {
+    gets_its_holes(20);
+}
+
+#[test]
+#[ignore = "slow: .ci/nightly"]
+fn a_stranger_that_asks_for_some_of_its_holes_gets_them_with_any_seed() {
+    gets_its_holes(100);
+}
+
+fn gets_its_holes(seeds: u64) {
     let stranger = |role| {
         let mut config = Config::new(Wire::Rfc998, role);
         config.client.clear();
@@ -84,7 +104,7 @@ fn a_stranger_that_asks_for_some_of_its_holes_gets_them() {
         config.buffer_bytes = 1 << 20;
         HostOptions::new(config)
     };
-    for seed in 1..=100 {
+    for seed in 1..=seeds {
         let setup = Setup::new(seed, 5_000_000, stranger(Role::Receiver), stranger(Role::Sender));
         run(setup, (5, 5));
     }
@@ -149,9 +169,19 @@ fn an_opening_packet_that_was_lost_is_not_paid_for_to_the_end() {
 /// tenth is lost, both of the first two OPENs are once in 28 times. 9.3, 3.8 and 24 s before.
 #[test]
 fn losses_cost_rfc998_little_from_the_first_buffer_on() {
+    cost_rfc998_little(6);
+}
+
+#[test]
+#[ignore = "slow: .ci/nightly"]
+fn losses_cost_rfc998_little_from_the_first_buffer_on_with_any_seed() {
+    cost_rfc998_little(20);
+}
+
+fn cost_rfc998_little(seeds: u64) {
     for (loss, buffer_bytes, most) in [(1, 1 << 20, 6.5), (1, 1 << 16, 4.5), (10, 1 << 16, 15.0)] {
-        let times = (1..=20).map(|seed| strangers(seed, Role::Sender, loss, buffer_bytes, None));
-        let mean = times.sum::<f64>() / 20.0;
+        let times = (1..=seeds).map(|seed| strangers(seed, Role::Sender, loss, buffer_bytes, None));
+        let mean = times.sum::<f64>() / seeds as f64;
         println!("{loss} %, {buffer_bytes}: {mean:.1} s");
         assert!(mean <= most, "{loss} %, {buffer_bytes}: {mean:.1} s");
     }

@@ -72,6 +72,29 @@ const SHORT_OF: [(&str, u64); 26] = [
     ("100 ms, 1 %", 1),
 ];
 
+/// A few of each part, by name and seed, that take seconds. A gigabit takes minutes.
+const SAMPLE: [(&str, u64); 19] = [
+    ("100 Mbit/s, 70 ms, 1 %", 1),
+    ("2 Mbit/s, 600 ms, 1 %", 1),
+    ("64 kbit/s back", 1),
+    ("30 %, 10 s", 1),
+    ("50 %, 60 s", 1),
+    ("256 kbit/s, 300 ms, queue of 96 kB", 1),
+    ("64 kbit/s, 100 ms, queue of 15 kB", 1),
+    ("50 Mbit/s, 40 ms, jitter of 40 ms, 5 s", 1),
+    ("50 and 20 Mbit/s in turn, every 0.5 s", 1),
+    ("50 Mbit/s, 40 ms, 1 % late by 60 ms, 30 MB", 1),
+    ("50 Mbit/s, 40 ms, 1 %: `rfc998`, buffers of 1 MiB", 1),
+    ("20 Mbit/s, bucket of 64 kB", 1),
+    ("20 Mbit/s, bucket of 2000 kB", 1),
+    ("CoDel that marks", 1),
+    ("neither, and a queue of 1 s", 1),
+    ("50 Mbit/s, 40 ms, from 15 s on 80 ms", 1),
+    ("50 Mbit/s, 40 ms, nothing passes for 2 s", 1),
+    ("`leo-satellite`, to who connects", 1),
+    ("`lte`, to who connects", 1),
+];
+
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
@@ -118,6 +141,15 @@ fn row(part: &'static str, name: impl Into<String>, want: Want, setup: Setup) ->
     Scenario { part, name: name.into(), want, short: false, setup }
 }
 
+/// Those of the sample.
+pub(crate) fn sample() -> Vec<Scenario> {
+    let is_in = |s: &Scenario| SAMPLE.contains(&(s.name.as_str(), s.setup.seed));
+    let sample: Vec<Scenario> = scenarios().into_iter().filter(is_in).collect();
+    assert_eq!(sample.len(), SAMPLE.len());
+    sample
+}
+
+/// All of them; those whose part, name and seed contain `NETBLT_SCENARIO`, if that is set.
 pub(crate) fn scenarios() -> Vec<Scenario> {
     let parts = [
         goodput(),
