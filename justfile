@@ -23,8 +23,9 @@ test *args:
 root *args:
     {{ tests }} --locked --config 'target."cfg(unix)".runner="sudo --preserve-env"' -p netblt -p netblt-cli -p netblt-lab {{ args }}
 
-# What takes minutes: 2,000 random worlds, the model of openings, kills
+# What takes minutes: tests that CI has a sample of, 2,000 random worlds, the model of openings, kills
 slow:
+    cargo test --locked --lib --test it -- --ignored
     NETBLT_SWARM=2000 NETBLT_SWARM_NAMED=20 cargo test --locked -p netblt-sim --test it -- swarm:: opening_model::
     NETBLT_RESUME_MIB=256 NETBLT_RESUME_KILLS=30 cargo test --locked -p netblt-cli --test program survives_kills
 

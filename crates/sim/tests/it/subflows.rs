@@ -43,7 +43,7 @@ fn four_subflows_are_as_fast_as_one_where_one_suffices() {
 
 #[test]
 fn subflows_carry_what_their_processors_can() {
-    carry_what_they_can(100_000_000, &[1, 4]);
+    carry_what_they_can(150_000_000, &[1, 4]);
 }
 
 #[test]
