@@ -1,11 +1,12 @@
 //! The options for digests of the files: which are computed, and where they go.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use netblt::{ChecksumOptions, HashAlgorithms, ManifestFormat, Options};
+use netblt::{ChecksumOptions, ExpectedDigests, HashAlgorithms, ManifestFormat, Options};
 
-use crate::exit::Failure;
+use crate::exit::{Code, Failure};
 
 /// Which digests are computed, and where they go.
 #[derive(Args, Debug)]
@@ -27,6 +28,15 @@ pub(crate) struct ChecksumArgs {
     /// --json.
     #[arg(long, value_name = "LIST", value_parser = algorithms)]
     pub(crate) hash: Option<HashAlgorithms>,
+    /// Compare the files with the list in FILE, which sha256sum, md5sum or b3sum has written
+    ///
+    /// Lines of --tag are read, too, and the manifest of a bag (manifest-ALGORITHM.txt). Names are
+    /// relative to the directory that the files arrive in. A receiving side gives a file with
+    /// another digest no name, and a sending side leaves it out; it is named (exit code 65). So is
+    /// a name in the list that does not come (exit code 23). Files that are not in the list are
+    /// counted. 64 digits are SHA-256 or BLAKE3; --hash may say which.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) expect: Option<PathBuf>,
 }
 
 /// The format of a manifest.
@@ -66,15 +76,20 @@ impl ChecksumArgs {
         checksums.algorithms = chosen;
         checksums.manifest_format = self.manifest_format.into();
         let listed = self.manifest.as_ref().map(|_| checksums.manifest_format.algorithms(chosen));
-        let listed = listed.unwrap_or_default();
+        let expected = self.expect.as_deref().map(|path| ExpectedDigests::read(path, chosen));
+        let expected = expected.transpose();
+        let expected = expected.map_err(|error| Failure::new(Code::File, error.to_string()))?;
+        let compared = expected.as_ref().map(ExpectedDigests::algorithms).unwrap_or_default();
+        let listed = listed.unwrap_or_default().and(compared);
         let unused: HashAlgorithms = chosen.iter().filter(|one| !listed.contains(*one)).collect();
         if !unused.is_empty() && !json {
             return Err(Failure::usage(format!(
                 "--hash: the digests of {unused} go nowhere: add --manifest FILE with \
-                 --manifest-format json or bagit, or --json"
+                 --manifest-format json or bagit, --expect or --json"
             )));
         }
         options.manifest.clone_from(&self.manifest);
+        checksums.expected = expected.map(Arc::new);
         options.checksums = checksums;
         Ok(())
     }
@@ -84,6 +99,7 @@ impl ChecksumArgs {
         match self {
             Self { manifest: Some(_), .. } => Some("--manifest"),
             Self { hash: Some(_), .. } => Some("--hash"),
+            Self { expect: Some(_), .. } => Some("--expect"),
             _ => None,
         }
     }
@@ -131,6 +147,8 @@ mod tests {
         }
         let said = applied(&["--hash", "md5,sha1"], true).expect_err("refused");
         assert!(said.contains("there is no algorithm \"sha1\"; there are blake3, "), "{said}");
+        let said = applied(&["--expect", "/nowhere/list"], true).expect_err("no file");
+        assert!(said.starts_with("/nowhere/list: the list of digests cannot be read: "), "{said}");
         let said = applied(&["--manifest-format", "json"], true).expect_err("refused");
         assert!(said.contains("--manifest <FILE>"), "{said}");
     }

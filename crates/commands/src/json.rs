@@ -262,6 +262,8 @@ pub(crate) struct SummaryData {
     kept_bytes: u64,
     files: u64,
     skipped: u64,
+    /// Those among them that are not the ones of `--expect`.
+    unexpected: u64,
     /// Skipped, because they exist at the destination (`cp --ignore-existing`, `--update`).
     passed: u64,
     seconds: f64,
@@ -310,6 +312,7 @@ impl SummaryData {
             kept_bytes: summary.kept,
             files: summary.files,
             skipped: summary.skipped,
+            unexpected: summary.unexpected,
             passed,
             seconds: rounded(summary.elapsed.as_secs_f64()),
             real_mbps: mbps(summary.real_bps),

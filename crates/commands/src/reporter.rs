@@ -318,6 +318,7 @@ impl Reporter {
         match result {
             Ok(summary) => {
                 let code = match summary.verified {
+                    true if summary.unexpected > 0 => Code::Unverified,
                     true if summary.skipped > 0 => Code::Partial,
                     true => Code::Success,
                     false => self.unverified,

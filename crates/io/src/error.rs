@@ -207,6 +207,15 @@ pub enum Error {
     /// The bytes that arrived are not the bytes that were sent.
     #[error("not verified: {0}")]
     NotVerified(String),
+    /// A file is not the one that [`ChecksumOptions::expected`](crate::ChecksumOptions::expected)
+    /// lists.
+    #[error("{}: {UNEXPECTED}: {why}", shown(.name))]
+    Unexpected {
+        /// Its name in the transfer.
+        name: Vec<u8>,
+        /// Its digest, and that of the list.
+        why: String,
+    },
     /// A server has refused a request.
     #[error("the server says: {}", printable(.why))]
     Denied {
@@ -509,6 +518,9 @@ pub enum Warning {
         limit: u32,
     },
 }
+
+/// The action that fails for a file that is not the one in a list of digests.
+pub(crate) const UNEXPECTED: &str = "is not the file that the list of expected digests has";
 
 /// Every ticket of this version begins so.
 pub const PREFIX: &str = "netblt1:";

@@ -88,7 +88,7 @@ impl Error {
             Self::Ended(reason) => ended(reason),
             // A death of the other side's program, and none of this side's doing.
             Self::Restarted(_) => ErrorKind::Lost,
-            Self::NotVerified(_) => ErrorKind::Unverified,
+            Self::NotVerified(_) | Self::Unexpected { .. } => ErrorKind::Unverified,
             Self::Denied { what: RequestErrorKind::Busy, .. } => ErrorKind::Refused,
             Self::Denied { what: RequestErrorKind::NotUnderstood, .. } => ErrorKind::Protocol,
             Self::Denied { .. } => ErrorKind::File,
@@ -105,7 +105,7 @@ impl Error {
             Self::Ended(CloseReason::PeerQuit(words)) => !words.starts_with(REFUSED_WORD),
             Self::File { source, .. } | Self::Socket { source, .. } => passes(source.kind()),
             Self::Stranded { error, .. } => error.is_retryable(),
-            Self::DatagramSize { .. } => false,
+            Self::DatagramSize { .. } | Self::Unexpected { .. } => false,
             _ => match self.kind() {
                 ErrorKind::Resources
                 | ErrorKind::Refused
@@ -205,6 +205,7 @@ mod tests {
             (Error::Ended(CloseReason::DeathTimer), 30, true),
             (Error::Ended(CloseReason::Forgotten), 12, true),
             (Error::NotVerified(String::new()), 65, true),
+            (Error::Unexpected { name: Vec::new(), why: String::new() }, 65, false),
             (Error::Interrupted, 20, false),
             (Error::Fault("x"), 70, false),
         ] {

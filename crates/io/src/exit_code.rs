@@ -33,7 +33,8 @@ pub enum ExitCode {
     Timeout = 30,
     /// No connection.
     Connect = 35,
-    /// The received data are not proved to be those that were sent (`EX_DATAERR`).
+    /// The received data are not proved to be those that were sent, or files are not the ones that
+    /// were expected (`EX_DATAERR`).
     Unverified = 65,
     /// A mistake of netblt itself (`EX_SOFTWARE`).
     Internal = 70,
@@ -98,7 +99,7 @@ impl ExitCode {
             Self::Connect => {
                 "could not connect: no answer, unknown host, or no peer connected in time"
             }
-            Self::Unverified => "the received data could not be verified",
+            Self::Unverified => "the data could not be verified, or are not the expected ones",
             Self::Internal => "an internal error of netblt: please report it",
             Self::Again => "a fleet's task shall run again later",
             Self::Pipe => "the reader of standard output went away (SIGPIPE)",

@@ -107,6 +107,7 @@ pub use netblt_proto::wire::packet::Burst;
 pub use self::cancel::Cancel;
 pub use self::carried::Carried;
 pub use self::checksums::algorithm::{Digests, HashAlgorithm, HashAlgorithms};
+pub use self::checksums::expected_digests::ExpectedDigests;
 pub use self::checksums::options::{ChecksumOptions, ManifestFormat};
 pub use self::control::Control;
 pub use self::destination::Destination;

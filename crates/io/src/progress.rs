@@ -104,6 +104,9 @@ pub struct Summary {
     /// Files that could not be read, or could not be stored under their names. Each brings a
     /// warning at both ends, as far as they know of it.
     pub skipped: u64,
+    /// Those among them that are not the ones that this end expected
+    /// ([`ChecksumOptions::expected`](crate::ChecksumOptions::expected)).
+    pub unexpected: u64,
     /// From the opening of the connection to its end.
     pub elapsed: Duration,
     /// RFC 1030's real throughput: bytes over all of the time, in bit/s.

@@ -279,3 +279,133 @@ fn several_streams_make_the_same_digests() {
         false => skip("md5sum is not installed"),
     }
 }
+
+/// Files to send, and a list that has another digest for one, none for another, and a third.
+fn make_expectation(env: &Env) {
+    env.make_directory("from");
+    env.make_directory("to");
+    let lines = ["good", "large", "bad", "wrong"].map(|name| {
+        let bytes = if matches!(name, "large" | "wrong") { 3 * MIB + 1 } else { 500 };
+        let mut data = env.make_file(&format!("from/{name}"), bytes);
+        if matches!(name, "bad" | "wrong") {
+            data[0] ^= 1;
+        }
+        format!("{}  ./from/{name}\n", blake3::hash(&data))
+    });
+    let gone = format!("{}  from/gone\n", blake3::hash(b""));
+    fs::write(env.path("list"), lines.concat() + &gone).expect("written");
+    env.make_file("from/unlisted", 9);
+}
+
+const UNEXPECTED: &str = "is not the file that the list of expected digests has";
+
+#[test]
+fn an_unexpected_file_gets_no_name_and_is_not_sent() {
+    for (sending, receiving, codes) in
+        [(&[][..], &["--expect", "list"][..], (23, 65)), (&["--expect", "list"], &[], (65, 23))]
+    {
+        let env = Env::new();
+        make_expectation(&env);
+        let (sender, receiver) = send(&env, &[&["from"], sending].concat(), receiving);
+        let (sender, receiver) = (sender.exits(codes.0), receiver.exits(codes.1));
+        assert_eq!(env.names("to/from"), ["good", "large", "unlisted"]);
+        let said = if codes.0 == 65 { &sender.stderr } else { &receiver.stderr };
+        for name in ["bad", "wrong"] {
+            let line = said.lines().find(|line| line.contains(&format!("from/{name}")));
+            assert!(line.is_some_and(|line| line.contains(UNEXPECTED)), "{name}: {said}");
+        }
+        assert!(said.contains("from/gone: the list of expected digests has it, and it "), "{said}");
+        assert!(said.contains("1 file is not in the list of expected digests"), "{said}");
+        // What the receiver has already is compared, too.
+        let (_, receiver) = send(&env, &["from"], &["--expect", "list"]);
+        assert!(receiver.exits(65).stderr.contains("from/wrong"));
+    }
+}
+
+#[test]
+fn all_or_nothing_stops_at_an_unexpected_file() {
+    for (sending, receiving) in [(&[][..], &["--expect", "list"][..]), (&["--expect", "list"], &[])]
+    {
+        let env = Env::new();
+        make_expectation(&env);
+        let sources = [&["from", "--atomic"], sending].concat();
+        let (sender, receiver) = send(&env, &sources, &[&["--atomic"], receiving].concat());
+        let end = if sending.is_empty() { receiver } else { sender };
+        assert!(end.exits(65).stderr.contains(UNEXPECTED));
+        assert!(!env.path("to/from").exists());
+    }
+}
+
+#[test]
+fn a_file_that_stands_there_is_compared_and_a_missing_one_is_named() {
+    let env = Env::new();
+    env.make_directory("to");
+    let data = env.make_file("f", 70_000);
+    let right = format!("{}  f\n", blake3::hash(&data));
+    fs::write(env.path("right"), &right).expect("written");
+    fs::write(env.path("wrong"), right.replace(['1', '2'], "3")).expect("written");
+    fs::write(env.path("more"), right.clone() + &right.replace("  f", "  g")).expect("written");
+    let expecting = |list, code| {
+        let (_, receiver) = send(&env, &["f"], &["--expect", list, "--hash", "blake3"]);
+        receiver.exits(code)
+    };
+    expecting("right", 0);
+    expecting("wrong", 65);
+    expecting("right", 0);
+    let missing = expecting("more", 23);
+    assert!(missing.stderr.contains("left out g: the list of expected"), "{}", missing.stderr);
+    let (sender, _) = send(&env, &["f", "--expect", "more"], &["--overwrite", "always"]);
+    assert!(sender.exits(23).stderr.contains("left out g: the list of expected"));
+    fs::write(env.path("no-list"), "hello\n").expect("written");
+    let refused = env.run(&["send", "f", "--expect", "no-list"]).exits(11);
+    assert!(refused.stderr.contains("no-list: the list of digests cannot be read: line 1: "));
+}
+
+#[test]
+fn lists_of_all_programs_are_understood() {
+    let env = Env::new();
+    make_tree(&env);
+    let mut lists = Vec::new();
+    for (program, options) in [
+        ("sha256sum", &[][..]),
+        ("sha512sum", &["--tag"]),
+        ("md5sum", &["--binary"]),
+        ("md5sum", &["--tag"]),
+        ("b3sum", &[]),
+    ] {
+        if !installed(program) {
+            skip(&format!("{program} is not installed"));
+            continue;
+        }
+        let list = format!("{program}{}", options.concat());
+        let mut sum = Command::new("find");
+        sum.args(["tree", "-type", "f", "-exec", program]).args(options).args(["{}", "+"]);
+        let made = sum.current_dir(env.path("")).output().expect("it runs");
+        fs::write(env.path(&list), made.stdout).expect("written");
+        lists.push(list);
+    }
+    for list in &lists {
+        let _ = fs::remove_dir_all(env.path("to/tree"));
+        let expect = ["--expect", list];
+        let (sender, receiver) = send(&env, &[&["tree"], &expect[..]].concat(), &expect);
+        for end in [sender.exits(0), receiver.exits(0)] {
+            assert!(!end.stderr.contains("expected digests"), "{list}: {}", end.stderr);
+        }
+    }
+    // A bag goes on as a bag.
+    env.make_directory("bag/data");
+    env.make_directory("next/data");
+    let bag = ["--manifest", "bag", "--manifest-format", "bagit"];
+    let mut sender = env.start(&[&["send", "tree"], &HERE[..]].concat());
+    let ticket = sender.line();
+    env.run(&[&["receive", &ticket, "bag/data"], &bag[..]].concat()).exits(0);
+    sender.finish().exits(0);
+    fs::copy(env.path("bag/manifest-sha512.txt"), env.path("next/manifest-sha512.txt"))
+        .expect("copied");
+    let expect = ["--expect", "bag/manifest-sha512.txt"];
+    let mut sender = env.start(&[&["send", "bag/data/tree"], &expect[..], &HERE[..]].concat());
+    let ticket = sender.line();
+    let expect = ["--expect", "next/manifest-sha512.txt"];
+    env.run(&[&["receive", &ticket, "next/data"], &expect[..]].concat()).exits(0);
+    sender.finish().exits(0);
+}

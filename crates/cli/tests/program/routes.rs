@@ -81,6 +81,8 @@ impl World {
                 path = program_directory(),
             ),
         );
+        let other = format!("{}  f\n", blake3::hash(b"something else"));
+        fs::write(env.path("near/wrong-sums"), other).expect("written");
         let world = Self { env, at, _servers: servers };
         ["near", "one"].iter().for_each(|machine| world.make_sources(machine));
         world
@@ -335,6 +337,9 @@ const FILES: &[Case] = &[
     (&["--manifest", "manifest", "--manifest-format", "md5sum"], "f", Nothing, |world, ran| {
         let listed = fs::read_to_string(world.env.path("near/manifest")).unwrap_or_default();
         ran.ok() && listed.len() == 32 + 4 && listed.ends_with("  f\n")
+    }),
+    (&["--expect", "wrong-sums"], "f", Nothing, |_, ran| {
+        ran.finished.code == Some(65) && !ran.has("f")
     }),
     (&["--hash", "crc32c", "--json"], "f", Nothing, |_, ran| {
         ran.ok() && ran.finished.text().contains("\"digests\":{\"crc32c\":\"")

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HOST:PORT")]
     from: Option<OsString>,
     /// Only list the sender's files; it goes on listening, and its ticket stays good
-    #[arg(long, conflicts_with_all = ["rename", "client", "report", "manifest", "hash"])]
+    #[arg(long, conflicts_with_all = ["rename", "client", "report", "manifest", "hash", "expect"])]
     list: bool,
     /// Give the file this name; the sender must have one file only
     #[arg(long = "as", value_name = "NAME", value_parser = name)]

@@ -321,6 +321,11 @@ fn options(args: &Args) -> Result<Options, Failure> {
     };
     let mut options = args.network.options()?;
     args.checksums.apply(&mut options, args.show.json)?;
+    if args.checksums.expect.is_some() && args.network.wire == WireName::Rfc998 {
+        return Err(Failure::usage(
+            "--expect is for --wire sealed: RFC 998 cannot take back what was sent of a file",
+        ));
+    }
     (options.settings.policy, options.network.burst, options.settings.atomic) =
         (policy, None, args.atomic);
     options.settings.path_cache = !args.no_path_cache;

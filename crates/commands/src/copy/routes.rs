@@ -94,6 +94,7 @@ const TABLE: &[Row] = &[
     ("--manifest", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
     ("--manifest-format", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
     ("--hash", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
+    ("--expect", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
     // How they are sent.
     ("--no-path-cache", &[(SENT_THERE, OWN_WAY), (&[Within], NOT_SENT)]),
     ("--fec", &[(SENT_THERE, OWN_WAY), (&[Within], NOT_SENT)]),
@@ -172,7 +173,7 @@ mod tests {
         let value = match option {
             "--resume" => "never",
             "--files-from" | "--exclude" | "-F" | "-S" | "--remote-netblt" | "--manifest"
-            | "--trace" | "--report" | "--ticket-file" | "--known-servers" => "x",
+            | "--trace" | "--report" | "--expect" | "--ticket-file" | "--known-servers" => "x",
             "--chmod" => "u+w",
             "--manifest-format" => {
                 return vec!["--manifest-format", "json", "--manifest", "x"];

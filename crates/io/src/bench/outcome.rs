@@ -79,6 +79,7 @@ pub(super) fn outcome(
         at,
         bytes: done.bytes,
         kept: 0,
+        unexpected: 0,
         skipped: 0,
         files: 0,
         verified: done.verified,

@@ -42,6 +42,12 @@ pub(crate) fn is_payload(path: &[u8]) -> bool {
     path.starts_with(b"data/")
 }
 
+/// The algorithm of a manifest, by the name that it has in its bag: `manifest-sha256.txt`.
+pub(crate) fn algorithm_of(manifest: &Path) -> Option<HashAlgorithm> {
+    let name = manifest.file_name()?.to_str()?;
+    HashAlgorithm::named(name.strip_prefix("manifest-")?.strip_suffix(".txt")?)
+}
+
 /// The name of the manifest of this algorithm.
 pub(crate) fn manifest_of(algorithm: HashAlgorithm) -> String {
     format!("manifest-{algorithm}.txt")
@@ -59,6 +65,24 @@ pub(crate) fn encoded(path: &[u8]) -> Vec<u8> {
     line
 }
 
+/// The path of which a manifest has this. Other sequences than those of CR, LF and % are kept: many
+/// programs do not encode %.
+pub(crate) fn decoded(mut line: &[u8]) -> Vec<u8> {
+    let mut path = Vec::with_capacity(line.len());
+    while let Some((first, rest)) = line.split_first() {
+        let code = rest.get(..2).filter(|_| *first == b'%').map(<[u8]>::to_ascii_uppercase);
+        let byte = match code.as_deref() {
+            Some(b"0D") => Some(b'\r'),
+            Some(b"0A") => Some(b'\n'),
+            Some(b"25") => Some(b'%'),
+            _ => None,
+        };
+        path.push(byte.unwrap_or(*first));
+        line = if byte.is_some() { rest.get(2..).unwrap_or_default() } else { rest };
+    }
+    path
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,7 +96,10 @@ mod tests {
             (b"data/\xff", b"data/\xff"),
         ] {
             assert_eq!(encoded(path), line);
+            assert_eq!(decoded(line), path);
         }
+        assert_eq!(decoded(b"100%"), b"100%");
+        assert_eq!(decoded(b"%0d%zz%2"), b"\r%zz%2");
     }
 
     #[test]
@@ -90,5 +117,15 @@ mod tests {
         let unknown = BagPlace::of(bag.path(), None);
         assert_eq!(unknown.path(b"data/a"), b"data/a");
         assert!(is_payload(&unknown.path(b"database")) && !is_payload(b"database/x"));
+    }
+
+    #[test]
+    fn a_manifest_is_named_after_its_algorithm() {
+        for algorithm in HashAlgorithm::ALL {
+            let name = manifest_of(algorithm);
+            assert_eq!(algorithm_of(&Path::new("bag").join(name)), Some(algorithm));
+        }
+        assert_eq!(algorithm_of(Path::new("tagmanifest-md5.txt")), None);
+        assert_eq!(algorithm_of(Path::new("manifest-sha1.txt")), None);
     }
 }

@@ -4,5 +4,7 @@
 pub(crate) mod algorithm;
 pub(crate) mod bag;
 pub(crate) mod content_hashes;
+pub(crate) mod expectation;
+pub(crate) mod expected_digests;
 mod hasher;
 pub(crate) mod options;

@@ -1,6 +1,9 @@
 //! Which checksums a transfer has, and their use.
 
+use std::sync::Arc;
+
 use super::algorithm::{HashAlgorithm, HashAlgorithms};
+use super::expected_digests::ExpectedDigests;
 
 /// The checksums that this end computes beside BLAKE3, and their use.
 #[derive(Clone, Debug, Default)]
@@ -10,6 +13,11 @@ pub struct ChecksumOptions {
     pub algorithms: HashAlgorithms,
     /// The format of [`Options::manifest`](crate::Options::manifest).
     pub manifest_format: ManifestFormat,
+    /// The digests that the files are to have. A file with another one is left out, and counted in
+    /// [`Summary::unexpected`](crate::Summary::unexpected); with
+    /// [`TransferSettings::atomic`](crate::TransferSettings::atomic) it ends the transfer. A name
+    /// that does not come is counted in [`Summary::skipped`](crate::Summary::skipped).
+    pub expected: Option<Arc<ExpectedDigests>>,
 }
 
 /// The format of a manifest.
@@ -35,7 +43,8 @@ impl ChecksumOptions {
     pub(crate) fn needed(&self, manifest: bool) -> HashAlgorithms {
         let none = HashAlgorithms::default();
         let format = if manifest { self.manifest_format.algorithms(self.algorithms) } else { none };
-        self.algorithms.and(format)
+        let expected = self.expected.as_ref().map(|list| list.algorithms());
+        self.algorithms.and(format).and(expected.unwrap_or_default())
     }
 }
 

@@ -28,6 +28,7 @@ use netblt_proto::wire::packet::End;
 use rustix::io::Errno;
 
 use crate::checksums::content_hashes::ContentHashes;
+use crate::checksums::expectation::Expectation;
 use crate::disk::commit_latch::CommitLatch;
 use crate::disk::digest::Subtrees;
 use crate::disk::extras;
@@ -89,6 +90,7 @@ pub(crate) struct DirectoryWriter {
 const LINK_BYTES: u64 = 32;
 const UNWRITABLE: &str = "cannot be written to";
 const UNREADABLE: &str = "cannot be read back for its digests";
+const MISSING: &str = "the list of expected digests has it, and it did not come as a file";
 const TWICE: &str = "a file begins or ends twice";
 const OPEN_BYTES: u64 = 1024;
 const PIECE_BYTES: u64 = 64;
@@ -171,9 +173,13 @@ impl DirectoryWriter {
         self
     }
 
-    /// Computes these digests of files, too.
-    pub(crate) fn hashing(mut self, hashes: Option<ContentHashes>) -> Self {
-        self.checksums = Checksums::new(hashes);
+    /// Computes these digests of files, too, and compares them.
+    pub(crate) fn hashing(
+        mut self,
+        hashes: Option<ContentHashes>,
+        expected: Option<Expectation>,
+    ) -> Self {
+        self.checksums = Checksums::new(hashes, expected);
         self
     }
 
@@ -389,7 +395,9 @@ impl DirectoryWriter {
             incoming.complete = Some((extent.length.into(), digest));
             if extent.kind != Kind::Directory && !refused {
                 self.checksums.whole(incoming, extent, data)?;
-                self.take_whole(extent, data, attributes)?;
+                if self.is_expected(extent.file)? {
+                    self.take_whole(extent, data, attributes)?;
+                }
             }
             return Ok(());
         }
@@ -423,9 +431,10 @@ impl DirectoryWriter {
             incoming.complete = Some((length, digest));
             let open_bytes = OPEN_BYTES + self.checksums.open_bytes();
             self.table.budget.give_back(open_bytes + PIECE_BYTES * subtrees.pieces() as u64);
-            if refused {
+            if refused || !self.is_expected(extent.file)? {
                 return Ok(());
             }
+            let Some(incoming) = self.table.files.get_mut(&extent.file) else { return Ok(()) };
             let more = incoming.more.take();
             self.table.budget.give_back(more.as_ref().map_or(0, |more| more.encoded_len() as u64));
             self.store.close(slot, times, &self.table.names.path(name), more.as_deref())?;
@@ -455,6 +464,33 @@ impl DirectoryWriter {
         let stored = || store.open_slot(slot);
         let read = self.checksums.part(incoming, extent, data, subtrees, stored)?;
         read.map_err(|e| self.store.error(&name.unwrap_or_default(), UNREADABLE, e))
+    }
+
+    /// Whether a complete file is one that may be stored. Otherwise its data are dropped.
+    fn is_expected(&mut self, number: u64) -> Result<bool, Error> {
+        let Some(file) = self.table.files.get(&number).filter(|_| self.checksums.expects()) else {
+            return Ok(true);
+        };
+        let (Some((id, _)), Some(digests)) = (file.attributes, file.all_digests()) else {
+            return Ok(true);
+        };
+        let name = self.table.names.path(id);
+        let Some(why) = self.checksums.judge(&name, &digests) else { return Ok(true) };
+        self.discard(number);
+        if self.atomic {
+            return Err(Error::Unexpected { name, why });
+        }
+        if let Some(file) = self.table.files.get_mut(&number) {
+            (file.refused, file.unexpected) = (Some(why.into()), true);
+        }
+        Ok(false)
+    }
+
+    /// Everything has its name: the files that were expected and did not come.
+    fn name_missing(&mut self) {
+        for name in self.checksums.missing() {
+            self.left_out.add(format!("{}: {MISSING}", shown(name)), false);
+        }
     }
 
     /// Writes a part of a file; whether that is refused.
@@ -548,13 +584,15 @@ impl DirectoryWriter {
     fn advance(&mut self) {
         let (table, left_out, reports) = (&mut self.table, &mut self.left_out, &self.reports);
         let (names, store) = (&self.output_name, &self.store);
-        self.finished.advance(table, names, left_out, reports, store, self.atomic);
+        let checksums = &mut self.checksums;
+        self.finished.advance(table, names, (left_out, checksums), reports, store, self.atomic);
     }
 
     /// Forgets a file that is in the digest, and in its place or left out for good.
     fn close_if_over(&mut self, number: u64) {
         let (table, left_out, reports) = (&mut self.table, &mut self.left_out, &self.reports);
-        self.finished.close_if_over(number, table, left_out, reports, &self.store, self.atomic);
+        let (left_out, store) = ((left_out, &mut self.checksums), &self.store);
+        self.finished.close_if_over(number, table, left_out, reports, store, self.atomic);
     }
 
     /// A file is in its place.
@@ -571,6 +609,8 @@ impl DirectoryWriter {
     fn store_for_good(&mut self, latch: &CommitLatch) -> Result<u64, Error> {
         let (finished, left_out) = (&mut self.finished, &mut self.left_out);
         let (table, reports, store) = (&mut self.table, &self.reports, &mut self.store);
+        let checksums = &mut self.checksums;
+        let left_out = (left_out, checksums);
         self.hard_links.link_temporaries(table, finished, left_out, reports, store)?;
         let files = atomic::count_files(&self.table);
         let content = atomic::content_to_place(&self.table);
@@ -665,12 +705,14 @@ impl Writer for DirectoryWriter {
                 };
                 let unset = self.store.take_unset();
                 unset.into_iter().for_each(|text| self.left_out.add(text, false));
+                self.name_missing();
                 let (skipped, unstored) = self.left_out.counts();
                 let absent = self.left_out.absent();
                 let (bytes, left_out) = (self.bytes, self.left_out.first().to_vec());
                 let (kept, mut notes) = self.take_restarted();
                 notes.extend(self.store.take_lacks());
                 notes.extend(self.reports.note());
+                notes.extend(self.checksums.note());
                 let unwritten = self.reports.finish();
                 let reason = String::new();
                 StoreOutcome {
@@ -680,6 +722,7 @@ impl Writer for DirectoryWriter {
                     files,
                     reason,
                     skipped,
+                    unexpected: self.checksums.unexpected(),
                     unstored,
                     absent,
                     left_out,
@@ -700,6 +743,7 @@ impl Writer for DirectoryWriter {
         self.layout = layout;
         let mut files = self.table.files.values_mut();
         files.try_for_each(|file| self.checksums.forget(file))?;
+        self.checksums.restart();
         self.table.clear();
         self.hard_links.clear();
         self.store.directories.clear();

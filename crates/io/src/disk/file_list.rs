@@ -20,7 +20,7 @@ use netblt_proto::content::{FileRange, Kind, check_name};
 use crate::cancel::Cancel;
 use crate::disk::attributes::FileTimes;
 use crate::disk::reading::{Reading, Readings};
-use crate::error::{Error, Unsendable, Warning, file_error, shown};
+use crate::error::{Error, UNEXPECTED, Unsendable, Warning, file_error, shown};
 use crate::memory_budget::{MemoryLease, MemoryShare};
 use crate::options::{Input, Modes, Selection, Source};
 
@@ -75,6 +75,8 @@ pub(crate) struct Late {
     pub(crate) warnings: Vec<Warning>,
     /// Entries that could not be read when their turn came.
     pub(crate) withdrawn: u64,
+    /// Those of them that are not the ones that are expected.
+    pub(crate) unexpected: u64,
     /// Files beyond those that were known.
     pub(crate) files: u64,
     /// How many more files cannot be read.
@@ -313,6 +315,14 @@ impl FileList {
     /// Something cannot be read now that its turn has come: it is left out, or ends all.
     pub(crate) fn withdraw(&self, error: Error) -> Result<(), Error> {
         match error {
+            Error::Unexpected { name, why } if self.inner.lenient => {
+                let (path, what) = (shown(&name), UNEXPECTED);
+                let mut late = self.late();
+                late.warnings.push(Warning::Unreadable { path, what, why });
+                late.withdrawn += 1;
+                late.unexpected += 1;
+                Ok(())
+            }
             Error::File { path, what, source } if self.inner.lenient => {
                 let mut late = self.late();
                 late.warnings.push(unreadable(&path, what, &source));

@@ -25,6 +25,7 @@ use netblt_proto::wire::packet::End;
 
 use crate::checksums::algorithm::Digests;
 use crate::checksums::content_hashes::{ContentHashes, FileHash};
+use crate::checksums::expectation::Expectation;
 use crate::disk::attributes::FileTimes;
 use crate::disk::digest::Subtrees;
 use crate::disk::extras::Accounts;
@@ -55,6 +56,8 @@ pub(crate) struct SourceReader {
     manifest: Option<Manifest>,
     /// Computes digests beside BLAKE3.
     hashes: Option<ContentHashes>,
+    /// The digests that the files are to have.
+    expected: Option<Expectation>,
     /// Read files are reported at the end.
     reports_files: bool,
     /// Gets the name of everything that is sent.
@@ -143,6 +146,7 @@ impl SourceReader {
             stream,
             manifest: None,
             hashes: None,
+            expected: None,
             reports_files: false,
             name_log: None,
             extras: Extras::default(),
@@ -160,9 +164,13 @@ impl SourceReader {
         self
     }
 
-    /// Computes these digests of what is read, too.
-    pub(crate) fn hashing(self, hashes: Option<ContentHashes>) -> Self {
-        Self { hashes, ..self }
+    /// Computes these digests of what is read, too, and compares them.
+    pub(crate) fn hashing(
+        self,
+        hashes: Option<ContentHashes>,
+        expected: Option<Expectation>,
+    ) -> Self {
+        Self { hashes, expected, ..self }
     }
 
     /// Adds the name of everything that is sent to this log.
@@ -235,6 +243,7 @@ impl SourceReader {
             Err(error) => {
                 self.list.withdraw(error)?;
                 self.forget_hash()?;
+                self.expected.iter_mut().for_each(|expected| expected.came(&entry.name));
                 let extent = self.progress.withdraw(entry, begun);
                 let size = entry_bytes(first, false);
                 return Ok(Some((extent, size)));
@@ -284,8 +293,34 @@ impl SourceReader {
         self.progress.take_in(&extent, content, last)?;
         if entry.kind.has_content() {
             self.hash(entry, &extent, content, last)?;
+            if last && self.expected.is_some() {
+                let digests = self.progress.digests.take();
+                let digests = digests.map_or_else(
+                    || self.progress.digest().map(|digest| Digests::of_blake3(&digest)),
+                    Ok,
+                )?;
+                self.judge_digests(&entry.name, &digests)?;
+                self.progress.digests = Some(digests);
+            }
         }
         Ok((extent, last))
+    }
+
+    /// An error if these are not the digests of the file that is expected.
+    fn judge_digests(&mut self, name: &[u8], digests: &Digests) -> Result<(), Error> {
+        let why = self.expected.as_mut().and_then(|expected| expected.judge(name, digests));
+        why.map_or(Ok(()), |why| Err(Error::Unexpected { name: name.to_vec(), why }))
+    }
+
+    /// Warns of the names that were expected and are not there, and counts files that were not
+    /// expected.
+    fn end_of_expected(&self) {
+        let Some(expected) = &self.expected else { return };
+        for name in expected.missing() {
+            let text = format!("{}: {MISSING}", shown(name));
+            self.list.note(Warning::LeftOut(text));
+        }
+        expected.note().into_iter().for_each(|note| self.list.warn(Warning::Note(note)));
     }
 
     /// Adds an extent to the digests beside BLAKE3. Parts that were passed over because the
@@ -339,7 +374,10 @@ impl SourceReader {
     ) -> Option<(Extent, usize)> {
         let size = entry_bytes(Some(entry.name.len()), false);
         let fits = self.layout.fits(data, table + size);
-        fits.then(|| (self.progress.withdraw(entry, false), size))
+        fits.then(|| {
+            self.expected.iter_mut().for_each(|expected| expected.came(&entry.name));
+            (self.progress.withdraw(entry, false), size)
+        })
     }
 
     /// A file was read, or need not be.
@@ -389,6 +427,10 @@ impl SourceReader {
             FilePart::Whole(digest) => {
                 let digests = self.progress.digests.take();
                 let digests = digests.unwrap_or_else(|| Digests::of_blake3(&digest));
+                if let Err(error) = self.judge_digests(&entry.name, &digests) {
+                    self.list.withdraw(error)?;
+                    return Ok(Some(Some(self.progress.withdraw(entry, false))));
+                }
                 if self.has_other_names() {
                     self.progress.linked.insert(file, (entry.length, digests.clone()));
                 }
@@ -480,7 +522,8 @@ impl SourceReader {
 
     /// Whether the open file has other names, and a list is to name them.
     fn has_other_names(&self) -> bool {
-        let open = self.progress.open.as_ref().filter(|_| self.manifest.is_some());
+        let lists = self.manifest.is_some() || self.expected.is_some();
+        let open = self.progress.open.as_ref().filter(|_| lists);
         open.is_some_and(|open| open.metadata.nlink() > 1)
     }
 
@@ -501,10 +544,12 @@ impl SourceReader {
             self.list.withdraw(file_error(&path, "cannot be sent", why))?;
             return Ok(Some((self.progress.withdraw(entry, false), size)));
         }
-        if let (Some(manifest), Some((bytes, digests))) =
-            (&mut self.manifest, self.progress.linked.get(&entry.length))
-        {
-            manifest.add(&entry.name, *bytes, digests);
+        if let Some((bytes, digests)) = self.progress.linked.get(&entry.length).cloned() {
+            if let Err(error) = self.judge_digests(&entry.name, &digests) {
+                self.list.withdraw(error)?;
+                return Ok(Some((self.progress.withdraw(entry, false), size)));
+            }
+            self.manifest.iter_mut().for_each(|all| all.add(&entry.name, bytes, &digests));
         }
         let (file, digest) = (self.progress.entry as u64, digest_of_link(entry.length));
         self.progress.transfer.add(file, Kind::HardLink, 0, &digest, &entry.name);
@@ -619,6 +664,7 @@ impl Reader for SourceReader {
         self.progress.buffers += 1;
         let last = self.entry()?.is_none();
         if last {
+            self.end_of_expected();
             let note = self.manifest.as_ref().and_then(Manifest::note);
             note.into_iter().for_each(|note| self.list.warn(Warning::Note(note)));
             if let Some(warning) = self.manifest.as_mut().and_then(Manifest::finish) {
@@ -646,6 +692,7 @@ impl Reader for SourceReader {
             check_names(&self.list, layout)?;
         }
         self.forget_hash()?;
+        self.expected.iter_mut().for_each(Expectation::restart);
         (self.layout, self.had) = (layout, Arc::clone(had));
         self.progress = ReadProgress::new(self.list.begin(), self.list.inner.range);
         self.manifest.iter_mut().for_each(Manifest::restart);
@@ -716,6 +763,8 @@ impl ReadProgress {
 fn bare(file: u64, kind: Kind) -> Extent {
     Extent { file, offset: 0, length: 0, kind, pieces: None, attributes: None, digest: None }
 }
+
+const MISSING: &str = "the list of expected digests has it, and it is not among the files to send";
 
 fn read_twice() -> Error {
     Error::Restarted("the input is a stream and cannot be read twice")

@@ -155,6 +155,8 @@ pub(crate) struct StoreOutcome {
     pub reason: String,
     /// Files and directories that were left out, here or by the sender.
     pub skipped: u64,
+    /// Those among them that are not the ones that are expected.
+    pub unexpected: u64,
     /// Number of files that are left out here.
     pub unstored: u64,
     /// Which of them have content, unless they are too many to be named.

@@ -16,6 +16,7 @@ use netblt_proto::time::Instant;
 
 use crate::cancel::Cancel;
 use crate::checksums::content_hashes::ContentHashes;
+use crate::checksums::expectation::Expectation;
 use crate::config::{capacity, config};
 use crate::destination::Destination;
 use crate::disk::directory::DirectoryWriter;
@@ -175,6 +176,7 @@ pub(crate) fn receive_via(
         kept: received.outcome.kept,
         files: received.outcome.files,
         skipped: received.outcome.skipped,
+        unexpected: received.outcome.unexpected,
         verified: received.outcome.verified,
         digest: received.outcome.digest,
         streams: subflows,
@@ -236,7 +238,10 @@ pub(crate) fn writer(
                 None => ContentHashes::start(needed)?,
                 Some(_) => None,
             };
-            Box::new(writer.listing(manifest, options.on_file.clone()).hashing(hashes))
+            let expected = options.checksums.expected.clone();
+            let expected = expected.map(|list| Expectation::new(list, Some(&path)));
+            let writer = writer.listing(manifest, options.on_file.clone());
+            Box::new(writer.hashing(hashes, expected))
         }
         (Destination::File(path), Wire::Rfc998) => {
             let mut writer = RawFileWriter::new(&path, overwrite, layout)?;

@@ -20,6 +20,7 @@ use netblt_proto::wire::packet::{End, LEFT_OUT, Verdict};
 
 use crate::cancel::Cancel;
 use crate::checksums::content_hashes::ContentHashes;
+use crate::checksums::expectation::Expectation;
 use crate::config::{capacity, config};
 use crate::disk::file_list::FileList;
 use crate::disk::have_list::{HaveDecoder, HaveList};
@@ -154,6 +155,7 @@ pub(crate) fn send_list(
         kept: app.kept,
         files: (list.files() + late.files).saturating_sub(unread + unstored),
         skipped: list.skipped() + late.skipped + unread + unstored,
+        unexpected: late.unexpected,
         verified: sent.verdict.is_some_and(|verdict| verdict.verified),
         digest: sent.end.map_or([0; 32], |end| end.digest),
         limited_by: conclude(&mut host, &mut *app.session.observer, sent.at, view, facts),
@@ -255,7 +257,9 @@ fn open_reader(list: &FileList, config: &Config, options: &Options) -> Result<So
         None => ContentHashes::start(needed)?,
         Some(_) => None,
     };
-    let reader = reader(list, config)?.listing(manifest, reports_files).hashing(hashes);
+    let expected = options.checksums.expected.clone();
+    let expected = expected.map(|list| Expectation::new(list, None));
+    let reader = reader(list, config)?.listing(manifest, reports_files).hashing(hashes, expected);
     Ok(reader.with_extras(options.settings.extras).naming(options.name_log.clone()))
 }
 

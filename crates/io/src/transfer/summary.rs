@@ -18,6 +18,8 @@ pub(crate) struct SessionFacts {
     pub(crate) kept: u64,
     pub(crate) files: u64,
     pub(crate) skipped: u64,
+    /// Those that are not the ones that are expected.
+    pub(crate) unexpected: u64,
     pub(crate) verified: bool,
     pub(crate) digest: [u8; 32],
     /// Its limit.
@@ -41,6 +43,7 @@ pub(crate) fn summary(facts: SessionFacts) -> Summary {
         kept: facts.kept,
         files: facts.files,
         skipped: facts.skipped,
+        unexpected: facts.unexpected,
         elapsed,
         real_bps,
         steady_bps,
@@ -80,6 +83,7 @@ mod tests {
             kept: 0,
             files: 1,
             skipped: 0,
+            unexpected: 0,
             verified: true,
             digest: [0; 32],
             limited_by: LimitedBy::Path,

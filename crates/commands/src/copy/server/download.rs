@@ -83,6 +83,12 @@ impl Download<'_> {
                  transfer of its own: name one, or a directory (-r)",
             ));
         }
+        if found.len() > 1 && self.options.checksums.expected.is_some() {
+            return Err(Failure::usage(
+                "--expect is about one transfer, and each source from a server is a transfer of \
+                 its own: name one, or a directory (-r)",
+            ));
+        }
         let mut sums = Manifests::default();
         for source in &found {
             let meeting = met.known(source)?;

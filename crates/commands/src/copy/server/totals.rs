@@ -67,6 +67,7 @@ fn together(mut all: Summary, next: &Summary) -> Summary {
     all.kept += next.kept;
     all.files += next.files;
     all.skipped += next.skipped;
+    all.unexpected += next.unexpected;
     all.elapsed += next.elapsed;
     all.verified &= next.verified;
     let seconds = all.elapsed.as_secs_f64().max(1e-9);

@@ -7,21 +7,79 @@ use std::io;
 use netblt_proto::content::Extent;
 
 use super::incoming::Incoming;
+use crate::checksums::algorithm::Digests;
 use crate::checksums::content_hashes::{ContentHashes, FILE_HASH_BYTES};
+use crate::checksums::expectation::Expectation;
 use crate::disk::digest::Subtrees;
 use crate::disk::resume::Found;
 use crate::disk::sparse;
-use crate::error::Error;
+use crate::error::{Error, UNEXPECTED};
 
 /// The digests of a transfer's files, if some are asked for.
 #[derive(Debug, Default)]
 pub(super) struct Checksums {
     hashes: Option<ContentHashes>,
+    expected: Option<Expectation>,
+    /// Files that are not the ones that are expected.
+    unexpected: u64,
 }
 
 impl Checksums {
-    pub(super) fn new(hashes: Option<ContentHashes>) -> Self {
-        Self { hashes }
+    pub(super) fn new(hashes: Option<ContentHashes>, expected: Option<Expectation>) -> Self {
+        Self { hashes, expected, unexpected: 0 }
+    }
+
+    /// Whether certain files are expected.
+    pub(super) fn expects(&self) -> bool {
+        self.expected.is_some()
+    }
+
+    /// Whether a file of this name with these digests may be here; if not, why.
+    pub(super) fn judge(&mut self, name: &[u8], digests: &Digests) -> Option<String> {
+        let why = self.expected.as_mut()?.judge(name, digests)?;
+        self.unexpected += 1;
+        Some(format!("{UNEXPECTED}: {why}"))
+    }
+
+    /// A file of this name is left out for another reason.
+    pub(super) fn came(&mut self, name: &[u8]) {
+        self.expected.iter_mut().for_each(|expected| expected.came(name));
+    }
+
+    /// The digests of a file that was there before.
+    pub(super) fn of_file(
+        &mut self,
+        stored: &File,
+        (length, blake3): (u64, [u8; 32]),
+    ) -> Result<Option<Digests>, Error> {
+        let Some(hashes) = &mut self.hashes else {
+            return Ok(Some(Digests::of_blake3(&blake3)));
+        };
+        let mut hash = hashes.begin(true);
+        let read = hashes.add_from(&mut hash, stored, length)?;
+        let digests = hashes.finish(hash, &blake3)?;
+        Ok(digests.filter(|_| read.is_ok()))
+    }
+
+    /// Number of files that are not the ones that are expected.
+    pub(super) fn unexpected(&self) -> u64 {
+        self.unexpected
+    }
+
+    /// The names that are expected and did not come.
+    pub(super) fn missing(&self) -> Vec<&[u8]> {
+        self.expected.as_ref().map(Expectation::missing).unwrap_or_default()
+    }
+
+    /// The remark for the user about files that are not in the list.
+    pub(super) fn note(&self) -> Option<String> {
+        self.expected.as_ref().and_then(Expectation::note)
+    }
+
+    /// The transfer starts over.
+    pub(super) fn restart(&mut self) {
+        self.unexpected = 0;
+        self.expected.iter_mut().for_each(Expectation::restart);
     }
 
     /// Memory of a file whose extents come.
@@ -90,7 +148,9 @@ impl Checksums {
         found: Option<&Found>,
         open: impl FnOnce(Option<u64>) -> io::Result<File>,
     ) -> Result<Option<(u64, [u8; 32])>, Error> {
-        let Some(hashes) = &mut self.hashes else { return Ok(None) };
+        if self.hashes.is_none() {
+            return Ok(None);
+        }
         let (slot, length, digest) = match found {
             Some(Found::Named { length, digest }) => (None, *length, *digest),
             Some(Found::Stored { slot, length, digest }) => (Some(*slot), *length, *digest),
@@ -99,13 +159,11 @@ impl Checksums {
         if extent.digest != Some(digest) {
             return Ok(None);
         }
-        let mut hash = hashes.begin(true);
-        let read = match open(slot) {
-            Ok(stored) => hashes.add_from(&mut hash, &stored, length)?,
-            Err(error) => Err(error),
+        let digests = match open(slot) {
+            Ok(stored) => self.of_file(&stored, (length, digest))?,
+            Err(_) => None,
         };
-        let digests = hashes.finish(hash, &digest)?;
-        file.digests = digests.filter(|_| read.is_ok()).map(Box::new);
+        file.digests = digests.map(Box::new);
         file.complete = Some((length, digest));
         Ok(file.complete.filter(|_| file.digests.is_none()))
     }

@@ -313,6 +313,17 @@ impl DirectoryWriter {
         match (found, extent.digest) {
             (Some(Found::Named { length, digest }), Some(claimed)) if digest == claimed => {
                 file.complete = Some((length, digest));
+                if let Some(digests) = file.all_digests()
+                    && let Some(why) = self.checksums.judge(&name, &digests)
+                {
+                    if self.atomic {
+                        return Err(Error::Unexpected { name, why });
+                    }
+                    self.bytes += length;
+                    policy.kept += length;
+                    (file.refused, file.unexpected) = (Some(why.into()), true);
+                    return Ok(());
+                }
                 // All or nothing: it is there since all were.
                 (file.refused, file.placed) = (None, true);
                 self.finished.add_stored();
@@ -324,7 +335,11 @@ impl DirectoryWriter {
                 (file.complete, file.slot) = (Some((length, digest)), slot);
                 self.bytes += length;
                 policy.kept += length;
-                if file.refused.is_none() {
+                let refused = file.refused.is_some();
+                if !refused
+                    && self.is_expected(number)?
+                    && let Some(policy) = self.policy.as_deref_mut()
+                {
                     let form = Form::Stored;
                     let ready = ReadyFile { number, slot, id, name, times, digest, form };
                     policy.state.complete(ready);
@@ -527,6 +542,7 @@ impl DirectoryWriter {
         let Some(policy) = self.policy.as_deref_mut() else { return Ok(0) };
         let (table, finished, left_out) = (&mut self.table, &mut self.finished, &mut self.left_out);
         let (store, publisher) = (&mut self.store, &mut policy.publisher);
+        let left_out = (left_out, &mut self.checksums);
         self.hard_links.place(table, finished, left_out, store, publisher)?;
         let state = &policy.state;
         // Several transfers make one tree under labels: which of them made a directory is chance.

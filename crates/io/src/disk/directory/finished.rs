@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use netblt_proto::content::{Kind, TransferDigest};
 
+use super::checksums::Checksums;
 use super::file_table::{FILE_BYTES, FileTable};
 use super::incoming::Incoming;
 use super::left_out::LeftOut;
@@ -33,6 +34,8 @@ pub(super) struct Finished {
     stored: u64,
     /// Their entries in the manifest, if there is one.
     listed: BTreeMap<u64, (NameId, u64, Digests)>,
+    /// The digests of files that were there already, if certain files are expected.
+    there: BTreeMap<u64, Digests>,
 }
 
 impl Finished {
@@ -74,6 +77,12 @@ impl Finished {
         self.broken.clone().map_or_else(|| Ok(self.transfer.finish()), Err)
     }
 
+    /// The digests of a file of this number, if they are kept.
+    pub(super) fn digests(&self, number: u64) -> Option<&Digests> {
+        let listed = self.listed.get(&number).map(|(_, _, digests)| digests);
+        listed.or_else(|| self.there.get(&number))
+    }
+
     /// Lists a file of this number that is another name of `to`, if that one is listed.
     pub(super) fn list_link(&mut self, number: u64, to: u64, name: NameId) {
         if let Some((_, bytes, digests)) = self.listed.get(&to) {
@@ -91,13 +100,13 @@ impl Finished {
         &mut self,
         table: &mut FileTable,
         output_name: &OutputName,
-        left_out: &mut LeftOut,
+        (left_out, checksums): (&mut LeftOut, &mut Checksums),
         reports: &Reports,
         store: &Store,
         atomic: bool,
     ) {
-        while let Some(number) = self.hash_next(table, output_name, left_out) {
-            self.close_if_over(number, table, left_out, reports, store, atomic);
+        while let Some(number) = self.hash_next(table, output_name, (left_out, checksums)) {
+            self.close_if_over(number, table, (left_out, checksums), reports, store, atomic);
         }
     }
 
@@ -106,7 +115,7 @@ impl Finished {
         &mut self,
         table: &mut FileTable,
         output_name: &OutputName,
-        left_out: &mut LeftOut,
+        (left_out, checksums): (&mut LeftOut, &mut Checksums),
     ) -> Option<u64> {
         let number = self.hashed;
         let known = table.files.get(&number).and_then(|file| file.attributes);
@@ -119,6 +128,7 @@ impl Finished {
             }
             self.transfer.add(number, Kind::Withdrawn, 0, &[0; 32], theirs);
             left_out.add(format!("{}: the sender cannot send it", shown(&name)), false);
+            checksums.came(&name);
             table.files.remove(&number);
             self.names.push(NameId::NONE);
             self.hashed += 1;
@@ -160,7 +170,7 @@ impl Finished {
         &mut self,
         number: u64,
         table: &mut FileTable,
-        left_out: &mut LeftOut,
+        (left_out, checksums): (&mut LeftOut, &mut Checksums),
         reports: &Reports,
         store: &Store,
         atomic: bool,
@@ -178,10 +188,10 @@ impl Finished {
             return;
         }
         if refused {
-            self.close_refused(number, table, left_out, store);
+            self.close_refused(number, table, (left_out, checksums), store);
         } else if let Some((id, bytes, digests)) = file.listed() {
             reports.stored(&table.names.path(id), bytes, &digests);
-            if reports.lists() {
+            if reports.lists() || checksums.expects() {
                 self.listed.insert(number, (id, bytes, digests));
             }
         }
@@ -194,18 +204,33 @@ impl Finished {
         &mut self,
         number: u64,
         table: &mut FileTable,
-        left_out: &mut LeftOut,
+        (left_out, checksums): (&mut LeftOut, &mut Checksums),
         store: &Store,
     ) {
         let Some(file) = table.files.get_mut(&number) else { return };
         let (Some((id, _)), Some(content)) = (file.attributes, file.complete) else { return };
         let name = table.names.path(id);
         let there = match file.kind {
+            _ if file.unexpected => false,
             Kind::Directory | Kind::HardLink => false,
             Kind::SymbolicLink => store.holds_link(&name, content.1),
             _ => store.holds(&name, content),
         };
-        if there {
+        let mut why = file.refused.take();
+        if checksums.expects() && file.kind.has_content() && !file.unexpected {
+            let stored = store.open_named(&name).ok().filter(|_| there);
+            let digests = stored.and_then(|stored| checksums.of_file(&stored, content).ok()?);
+            match digests {
+                None => checksums.came(&name),
+                Some(digests) => {
+                    let differs = checksums.judge(&name, &digests);
+                    file.unexpected = differs.is_some();
+                    why = differs.map(String::into_boxed_str).or(why);
+                    self.there.insert(number, digests);
+                }
+            }
+        }
+        if there && !file.unexpected {
             left_out.add_there();
             return;
         }
@@ -213,7 +238,6 @@ impl Finished {
         if file.kind.has_content() {
             left_out.add_number(number);
         }
-        let why = file.refused.take();
         left_out.add(format!("{}: {}", shown(&name), why.unwrap_or_default()), true);
     }
 

@@ -19,6 +19,8 @@ pub(super) struct Incoming {
     pub(super) attributes: Option<(NameId, FileTimes)>,
     /// Why it cannot have its name here, if it cannot.
     pub(super) refused: Option<Box<str>>,
+    /// It is refused because it is not the file that was expected.
+    pub(super) unexpected: bool,
     /// The requested extra attributes, until they are set.
     pub(super) more: Option<Box<ExtraAttributes>>,
     /// The sender's digest, with its last extent.
@@ -44,6 +46,7 @@ impl Incoming {
             attributes: None,
             more: None,
             refused: None,
+            unexpected: false,
             claimed: None,
             complete: None,
             hash: None,
@@ -57,8 +60,14 @@ impl Incoming {
     /// The name, length and digests of a file of a kind that a manifest lists.
     pub(super) fn listed(&self) -> Option<(NameId, u64, Digests)> {
         let (id, _) = self.attributes.filter(|_| self.kind.has_content())?;
-        let (length, digest) = self.complete?;
+        let (length, _) = self.complete?;
+        Some((id, length, self.all_digests()?))
+    }
+
+    /// All digests of its content that are known, once it is complete.
+    pub(super) fn all_digests(&self) -> Option<Digests> {
+        let (_, digest) = self.complete?;
         let digests = self.digests.as_deref().cloned();
-        Some((id, length, digests.unwrap_or_else(|| Digests::of_blake3(&digest))))
+        Some(digests.unwrap_or_else(|| Digests::of_blake3(&digest)))
     }
 }

@@ -6,6 +6,7 @@ use std::os::fd::AsFd as _;
 
 use rustix::io::Errno;
 
+use super::checksums::Checksums;
 use super::file_table::FileTable;
 use super::finished::Finished;
 use super::left_out::LeftOut;
@@ -50,7 +51,7 @@ impl HardLinks {
         &mut self,
         table: &mut FileTable,
         finished: &mut Finished,
-        left_out: &mut LeftOut,
+        (left_out, checksums): (&mut LeftOut, &mut Checksums),
         reports: &Reports,
         store: &mut Store,
     ) -> Result<(), Error> {
@@ -61,6 +62,10 @@ impl HardLinks {
             let name = table.names.path(id);
             match table.files.get(&to) {
                 Some(first) => {
+                    let digests = first.all_digests();
+                    if let Some(why) = digests.and_then(|all| checksums.judge(&name, &all)) {
+                        return Err(Error::Unexpected { name, why });
+                    }
                     let place = first.attributes.map(|(id, _)| table.names.path(id));
                     let same = |place: &Vec<u8>| store.are_one(place, &name);
                     if first.placed && place.as_ref().is_some_and(same) {
@@ -95,12 +100,15 @@ impl HardLinks {
         &mut self,
         table: &mut FileTable,
         finished: &mut Finished,
-        left_out: &mut LeftOut,
+        (left_out, checksums): (&mut LeftOut, &mut Checksums),
         store: &mut Store,
         publisher: &mut FilePublisher,
     ) -> Result<(), Error> {
         for (number, to) in std::mem::take(&mut self.0) {
-            let why = place_one(number, to, table, finished, store, publisher)?;
+            let why = match judge(number, to, table, finished, checksums) {
+                Some(why) => Some(why.into()),
+                None => place_one(number, to, table, finished, store, publisher)?,
+            };
             let Some(file) = table.files.remove(&number) else { continue };
             let Some((id, _)) = file.attributes else { continue };
             if let Some(why) = why {
@@ -111,6 +119,25 @@ impl HardLinks {
             }
         }
         Ok(())
+    }
+}
+
+/// Why another name of a file is not the file that was expected, if it is not.
+fn judge(
+    number: u64,
+    to: u64,
+    table: &FileTable,
+    finished: &Finished,
+    checksums: &mut Checksums,
+) -> Option<String> {
+    let (id, _) = table.files.get(&number)?.attributes?;
+    let name = table.names.path(id);
+    match finished.digests(to) {
+        Some(digests) => checksums.judge(&name, digests),
+        None => {
+            checksums.came(&name);
+            None
+        }
     }
 }
 
