@@ -30,7 +30,7 @@ pub(crate) struct ChecksumArgs {
     pub(crate) hash: Option<HashAlgorithms>,
     /// Compare the files with the list in FILE, which sha256sum, md5sum or b3sum has written
     ///
-    /// Lines of --tag are read, too, and the manifest of a bag (manifest-ALGORITHM.txt). Names are
+    /// Lines with tags are read, too, and the manifest of a bag (manifest-ALGORITHM.txt). Names are
     /// relative to the directory that the files arrive in. A receiving side gives a file with
     /// another digest no name, and a sending side leaves it out; it is named (exit code 65). So is
     /// a name in the list that does not come (exit code 23). Files that are not in the list are
@@ -69,8 +69,13 @@ impl From<FormatName> for ManifestFormat {
 
 impl ChecksumArgs {
     /// Sets the options of a transfer. An algorithm whose digests go nowhere is an error; `json`:
-    /// the events have them.
-    pub(crate) fn apply(&self, options: &mut Options, json: bool) -> Result<(), Failure> {
+    /// the events have them; `store`: attributes of received files do.
+    pub(crate) fn apply(
+        &self,
+        options: &mut Options,
+        json: bool,
+        store: bool,
+    ) -> Result<(), Failure> {
         let chosen = self.hash.unwrap_or_default();
         let mut checksums = ChecksumOptions::default();
         checksums.algorithms = chosen;
@@ -82,13 +87,15 @@ impl ChecksumArgs {
         let compared = expected.as_ref().map(ExpectedDigests::algorithms).unwrap_or_default();
         let listed = listed.unwrap_or_default().and(compared);
         let unused: HashAlgorithms = chosen.iter().filter(|one| !listed.contains(*one)).collect();
-        if !unused.is_empty() && !json {
+        if !unused.is_empty() && !json && !store {
             return Err(Failure::usage(format!(
                 "--hash: the digests of {unused} go nowhere: add --manifest FILE with \
-                 --manifest-format json or bagit, --expect or --json"
+                 --manifest-format json or bagit, --expect, --json or at the receiving side \
+                 --store-hash"
             )));
         }
         options.manifest.clone_from(&self.manifest);
+        checksums.store = store;
         checksums.expected = expected.map(Arc::new);
         options.checksums = checksums;
         Ok(())
@@ -121,11 +128,11 @@ mod tests {
         checksums: ChecksumArgs,
     }
 
-    fn applied(words: &[&str], json: bool) -> Result<Options, String> {
+    fn applied(words: &[&str], used: bool) -> Result<Options, String> {
         let line = Line::try_parse_from([&["x"][..], words].concat());
         let line = line.map_err(|error| error.to_string())?;
         let mut options = Options::default();
-        let applied = line.checksums.apply(&mut options, json);
+        let applied = line.checksums.apply(&mut options, used, false);
         applied.map(|()| options).map_err(|failure| failure.message)
     }
 

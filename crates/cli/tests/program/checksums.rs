@@ -2,14 +2,15 @@
 //! check, whatever happened to the transfer.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::testenv::far::Setting;
 use crate::testenv::{Env, Finished, installed, skip};
+use rustix::fs::{XattrFlags, getxattr};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -408,4 +409,86 @@ fn lists_of_all_programs_are_understood() {
     let expect = ["--expect", "next/manifest-sha512.txt"];
     env.run(&[&["receive", &ticket, "next/data"], &expect[..]].concat()).exits(0);
     sender.finish().exits(0);
+}
+
+fn attribute(path: &Path, name: &str) -> Option<String> {
+    let mut value = vec![0; 200];
+    let length = getxattr(path, name, &mut value).ok()?;
+    Some(String::from_utf8_lossy(&value[..length]).into_owned())
+}
+
+#[test]
+fn digests_are_stored_in_attributes() {
+    let env = Env::new();
+    env.make_directory("from");
+    env.make_directory("to");
+    let large = env.make_file("from/large", 3 * MIB + 5);
+    env.make_file("from/locked", 100);
+    env.make_file("from/empty", 0);
+    fs::set_permissions(env.path("from/locked"), Permissions::from_mode(0o444)).expect("set");
+    let probe = File::create(env.path("to/probe")).expect("made");
+    if rustix::fs::fsetxattr(&probe, "user.x", b"x", XattrFlags::empty()).is_err() {
+        return skip("there are no extended attributes");
+    }
+    for (own, hashes, algorithms) in [
+        (&[][..], &["--hash", "blake3,md5"][..], &["blake3", "md5"][..]),
+        (&["--atomic"], &[], &["sha256"]),
+    ] {
+        let _ = fs::remove_dir_all(env.path("to/from"));
+        let receiving = [&["--store-hash"], hashes, own].concat();
+        let (sender, receiver) = send(&env, &[&["from"], own].concat(), &receiving);
+        sender.exits(0);
+        receiver.exits(0);
+        for name in ["large", "locked", "empty"] {
+            let path = env.path("to/from").join(name);
+            let status = fs::metadata(&path).expect("there");
+            let time = format!("{:010}.{:09}", status.mtime(), status.mtime_nsec());
+            assert_eq!(attribute(&path, "user.shatag.ts"), Some(time), "{name}");
+            for algorithm in algorithms {
+                let digest = attribute(&path, &format!("user.shatag.{algorithm}"));
+                assert!(digest.is_some_and(|digest| digest.len() >= 32), "{name} {algorithm}");
+            }
+        }
+        let mode = fs::metadata(env.path("to/from/locked")).expect("there").mode();
+        assert_eq!(mode & 0o777, 0o444);
+    }
+    let stored = attribute(&env.path("to/from/large"), "user.shatag.sha256").expect("stored");
+    if installed("sha256sum") {
+        let sum = Command::new("sha256sum").arg(env.path("from/large")).output().expect("it runs");
+        assert!(String::from_utf8_lossy(&sum.stdout).starts_with(&stored));
+    }
+    assert_eq!(fs::read(env.path("to/from/large")).expect("read"), large);
+    let refused = env.run(&["receive", "-", "--store-hash"]).exits(1);
+    assert!(refused.stderr.contains("--store-hash is about files in a directory"));
+}
+
+/// Unmounts what is mounted here.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_file_system_without_attributes_is_named_once() {
+    let env = Env::new();
+    env.make_directory("from");
+    env.make_directory("to");
+    ["a", "b", "c"].iter().for_each(|name| _ = env.make_file(&format!("from/{name}"), 10));
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "ramfs", "none"]).arg(env.path("to"));
+    if !mount.status().is_ok_and(|status| status.success()) {
+        return skip("only root can mount a file system without attributes");
+    }
+    let _mounted = Mounted(env.path("to"));
+    let (sender, receiver) = send(&env, &["from"], &["--store-hash"]);
+    sender.exits(0);
+    let said = receiver.exits(23).stderr;
+    let lines =
+        said.lines().filter(|line| line.starts_with("netblt: warning: left out the digests"));
+    assert_eq!(lines.count(), 1, "{said}");
+    assert!(said.contains("of from/a and 2 more: "), "{said}");
+    assert_eq!(env.names("to/from"), ["a", "b", "c"]);
 }

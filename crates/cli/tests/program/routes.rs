@@ -341,6 +341,11 @@ const FILES: &[Case] = &[
     (&["--expect", "wrong-sums"], "f", Nothing, |_, ran| {
         ran.finished.code == Some(65) && !ran.has("f")
     }),
+    (&["--store-hash"], "f", Nothing, |_, ran| {
+        let digest = attribute(&ran.at("f"), "user.shatag.sha256");
+        let lacks = ran.finished.stderr.contains("the digests in attributes of f: ");
+        digest.is_some_and(|digest| digest.len() == 64) || lacks
+    }),
     (&["--hash", "crc32c", "--json"], "f", Nothing, |_, ran| {
         ran.ok() && ran.finished.text().contains("\"digests\":{\"crc32c\":\"")
     }),

@@ -163,7 +163,7 @@ fn copy(args: &Args, plan: CopyPlan, report: &mut Reporter) -> Result<Option<Sum
     let mut options = Options::default();
     options.settings = args.copy.settings(args.existing.policy());
     options.trace.clone_from(&args.copy.trace);
-    args.copy.checksums.apply(&mut options, args.show.json)?;
+    args.copy.checksums.apply(&mut options, args.show.json, args.copy.store_hash)?;
     let wanted = args.page.report.as_deref().filter(|_| !args.copy.dry_run);
     let page = HtmlReport::wanted(wanted, args.title(), &mut options)?;
     let job = CopyJob {

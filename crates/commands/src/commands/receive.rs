@@ -46,7 +46,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HOST:PORT")]
     from: Option<OsString>,
     /// Only list the sender's files; it goes on listening, and its ticket stays good
-    #[arg(long, conflicts_with_all = ["rename", "client", "report", "manifest", "hash", "expect"])]
+    #[arg(long, conflicts_with_all = ["rename", "client", "report"])]
+    #[arg(conflicts_with_all = ["manifest", "hash", "expect", "store_hash"])]
     list: bool,
     /// Give the file this name; the sender must have one file only
     #[arg(long = "as", value_name = "NAME", value_parser = name)]
@@ -74,6 +75,13 @@ pub(crate) struct Args {
     verify: bool,
     #[command(flatten)]
     checksums: ChecksumArgs,
+    /// Store the digests of received files in their attributes
+    ///
+    /// They are those of --hash, else SHA-256, in user.shatag.ALGORITHM, and in user.shatag.ts is
+    /// the time of modification for which they hold: cshatag checks them. Where they cannot be
+    /// stored a warning says so, and the exit code is 23.
+    #[arg(long)]
+    store_hash: bool,
     /// Keep the sender's permission bits, whatever the umask here
     #[arg(long)]
     preserve: bool,
@@ -189,7 +197,7 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Reporter) -> Result<Su
     options.settings.partial_expiry = args.keep_partial;
     options.settings.verify = args.verify;
     options.settings.extras = args.extra.into();
-    args.checksums.apply(&mut options, args.show.json)?;
+    args.checksums.apply(&mut options, args.show.json, args.store_hash)?;
     options.settings.max_files = args.max_files;
     options.settings.max_bytes = args.max_size;
     options.rename.clone_from(&args.rename);
@@ -200,7 +208,8 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Reporter) -> Result<Su
     if args.verify && !into_directory {
         return Err(Failure::usage("--verify reads files in a directory again; here is none"));
     }
-    if let (Some(option), false) = (args.checksums.given(), into_directory) {
+    let stores = args.store_hash.then_some("--store-hash");
+    if let (Some(option), false) = (args.checksums.given().or(stores), into_directory) {
         return Err(Failure::usage(format!(
             "{option} is about files in a directory; here is none"
         )));

@@ -320,7 +320,7 @@ fn options(args: &Args) -> Result<Options, Failure> {
         },
     };
     let mut options = args.network.options()?;
-    args.checksums.apply(&mut options, args.show.json)?;
+    args.checksums.apply(&mut options, args.show.json, false)?;
     if args.checksums.expect.is_some() && args.network.wire == WireName::Rfc998 {
         return Err(Failure::usage(
             "--expect is for --wire sealed: RFC 998 cannot take back what was sent of a file",

@@ -157,6 +157,7 @@ fn backup_dir(value: &str) -> Result<String, String> {
 /// Options of `cp` that mean nothing for a mirror, with the reasons.
 const REFUSED: &[(&str, &str)] = &[
     ("--files-from", "a mirror has all of SRC; --include and --exclude select from it"),
+    ("--expect", "only what differs is sent, and such a list is about all files"),
     ("--atomic", "a mirror replaces each file by itself, and is right when it is run again"),
 ];
 
@@ -219,7 +220,7 @@ pub(crate) struct SyncCommandLine {
 /// The options of `cp`, as they are for a mirror.
 fn adapted(command: clap::Command) -> clap::Command {
     let mut command = Args::augment_args(command);
-    for hidden in ALWAYS.iter().chain(&["files_from", "from0", "atomic"]) {
+    for hidden in ALWAYS.iter().chain(&["files_from", "from0", "atomic", "expect"]) {
         command = command.mut_arg(hidden, |argument| argument.hide(true));
     }
     command
@@ -287,7 +288,7 @@ fn mirror(
     options.settings = args.copy.settings(ExistingPolicy::Replace);
     (options.settings.preserve, options.settings.keep_times) = (true, true);
     options.trace.clone_from(&args.copy.trace);
-    args.copy.checksums.apply(&mut options, args.show.json)?;
+    args.copy.checksums.apply(&mut options, args.show.json, args.copy.store_hash)?;
     let wanted = args.page.report.as_deref().filter(|_| !args.copy.dry_run);
     let (source, target) = (args.source.to_string_lossy(), args.target.to_string_lossy());
     let title = format!("netblt sync {source} {target}");

@@ -97,6 +97,13 @@ pub(crate) struct CopyArgs {
     pub(crate) max_files: Option<u64>,
     #[command(flatten)]
     pub(crate) checksums: ChecksumArgs,
+    /// Store the digests of received files in their attributes
+    ///
+    /// They are those of --hash, else SHA-256, in user.shatag.ALGORITHM, and in user.shatag.ts is
+    /// the time of modification for which they hold: cshatag checks them. Where they cannot be
+    /// stored a warning says so, and the exit code is 23.
+    #[arg(long)]
+    pub(crate) store_hash: bool,
     /// Write trace events to FILE (JSON lines)
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
@@ -112,10 +119,10 @@ pub(crate) struct CopyArgs {
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct ExistingArgs {
     /// Leave files alone that exist at the destination; they are not sent
-    #[arg(long)]
+    #[arg(long, conflicts_with = "expect")]
     ignore_existing: bool,
     /// Leave files alone that are newer at the destination, or of the same time and size
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "expect")]
     update: bool,
     /// With --update, times that differ by no more than this are the same (a number is seconds)
     ///

@@ -57,6 +57,7 @@ const NOT_SENT: &str = "the server copies its own files, and nothing is sent";
 const NO_SSH: &str = "the connection to a server does not use ssh";
 const NO_SERVER: &str = "only addresses with netblt:// use it";
 const NOTHING_HERE: &str = "the data do not pass through this machine";
+const NOT_STORED_HERE: &str = "the files are stored at the other side";
 const NO_CHOICE: &str = "a server does not select among its files";
 const NO_COMPARISON: &str = "a server does not compare files before a copy";
 const NOT_KEPT: &str = "a server keeps only permissions and times (-p)";
@@ -91,10 +92,15 @@ const TABLE: &[Row] = &[
     ("--resume verify", &[(&[ServerUp], OWN_STORE)]),
     ("--keep-partial", &[(STORED_THERE, OWN_STORE), (&[Within], NOT_SENT)]),
     ("--max-files", &[(&[ServerUp, Servers, Within], OWN_STORE)]),
-    ("--manifest", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
+    // It needs --manifest, and is named first.
     ("--manifest-format", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
+    ("--manifest", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
     ("--hash", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
     ("--expect", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
+    (
+        "--store-hash",
+        &[(&[SshUp, ServerUp], NOT_STORED_HERE), (&[Hosts, Servers, Within], NOTHING_HERE)],
+    ),
     // How they are sent.
     ("--no-path-cache", &[(SENT_THERE, OWN_WAY), (&[Within], NOT_SENT)]),
     ("--fec", &[(SENT_THERE, OWN_WAY), (&[Within], NOT_SENT)]),

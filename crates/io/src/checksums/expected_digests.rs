@@ -45,8 +45,8 @@ impl ExpectedDigests {
             return Err(unread(io::Error::other("it has more than 1 GiB")));
         }
         let algorithm = bag::algorithm_of(path);
-        let mut list = Self::default();
-        list.bag = algorithm.map(|_| path.parent().unwrap_or(Path::new("")).to_owned());
+        let bag = algorithm.map(|_| path.parent().unwrap_or(Path::new("")).to_owned());
+        let mut list = Self { bag, ..Self::default() };
         for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
             let added = list.add_line(line, algorithm, chosen);
             added.map_err(|why| unread(io::Error::other(format!("line {number}: {why}"))))?;

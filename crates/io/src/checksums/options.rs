@@ -18,6 +18,10 @@ pub struct ChecksumOptions {
     /// [`TransferSettings::atomic`](crate::TransferSettings::atomic) it ends the transfer. A name
     /// that does not come is counted in [`Summary::skipped`](crate::Summary::skipped).
     pub expected: Option<Arc<ExpectedDigests>>,
+    /// Store the digests in attributes of received files: `user.shatag.ALGORITHM`, and in
+    /// `user.shatag.ts` the time of modification for which they hold. They are SHA-256 if no
+    /// algorithm is chosen.
+    pub store: bool,
 }
 
 /// The format of a manifest.
@@ -44,7 +48,17 @@ impl ChecksumOptions {
         let none = HashAlgorithms::default();
         let format = if manifest { self.manifest_format.algorithms(self.algorithms) } else { none };
         let expected = self.expected.as_ref().map(|list| list.algorithms());
-        self.algorithms.and(format).and(expected.unwrap_or_default())
+        let all = self.algorithms.and(format).and(expected.unwrap_or_default());
+        all.and(self.stored())
+    }
+
+    /// The algorithms whose digests are stored.
+    pub(crate) fn stored(&self) -> HashAlgorithms {
+        match (self.store, self.algorithms.is_empty()) {
+            (false, _) => HashAlgorithms::default(),
+            (true, true) => [HashAlgorithm::Sha256].into_iter().collect(),
+            (true, false) => self.algorithms,
+        }
     }
 }
 

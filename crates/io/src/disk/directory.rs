@@ -27,6 +27,7 @@ use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 use rustix::io::Errno;
 
+use crate::checksums::algorithm::HashAlgorithms;
 use crate::checksums::content_hashes::ContentHashes;
 use crate::checksums::expectation::Expectation;
 use crate::disk::commit_latch::CommitLatch;
@@ -180,6 +181,12 @@ impl DirectoryWriter {
         expected: Option<Expectation>,
     ) -> Self {
         self.checksums = Checksums::new(hashes, expected);
+        self
+    }
+
+    /// Stores these digests in attributes of files.
+    pub(crate) fn storing(mut self, algorithms: HashAlgorithms) -> Self {
+        self.checksums.store(algorithms);
         self
     }
 
@@ -389,17 +396,9 @@ impl DirectoryWriter {
             Kind::File | Kind::Directory | Kind::Stream | Kind::Withdrawn => {}
         }
         let Some(incoming) = self.table.files.get_mut(&extent.file) else { return Ok(()) };
-        let (refused, slot) = (incoming.refused.is_some(), incoming.slot);
+        let slot = incoming.slot;
         if let (Some(attributes), Some(_)) = (&extent.attributes, &extent.digest) {
-            let digest = sparse::digest(extent, data, self.store.range);
-            incoming.complete = Some((extent.length.into(), digest));
-            if extent.kind != Kind::Directory && !refused {
-                self.checksums.whole(incoming, extent, data)?;
-                if self.is_expected(extent.file)? {
-                    self.take_whole(extent, data, attributes)?;
-                }
-            }
-            return Ok(());
+            return self.take_alone(extent, data, attributes);
         }
         let mut subtrees = match incoming.subtrees.take() {
             Some(subtrees) => subtrees,
@@ -449,6 +448,26 @@ impl DirectoryWriter {
             policy.opened(extent.file);
         }
         Ok(())
+    }
+
+    /// An extent that is all of its file was admitted.
+    fn take_alone(
+        &mut self,
+        extent: &Extent,
+        data: &[u8],
+        attributes: &Attributes,
+    ) -> Result<(), Error> {
+        let Some(incoming) = self.table.files.get_mut(&extent.file) else { return Ok(()) };
+        let digest = sparse::digest(extent, data, self.store.range);
+        incoming.complete = Some((extent.length.into(), digest));
+        if extent.kind == Kind::Directory || incoming.refused.is_some() {
+            return Ok(());
+        }
+        self.checksums.whole(incoming, extent, data)?;
+        match self.is_expected(extent.file)? {
+            true => self.take_whole(extent, data, attributes),
+            false => Ok(()),
+        }
     }
 
     /// Adds a part of a file, which is written, to its digests beside BLAKE3.

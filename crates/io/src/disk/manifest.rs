@@ -240,7 +240,7 @@ mod tests {
             "" => HashAlgorithms::default(),
             names => names.parse().expect("algorithms"),
         };
-        ChecksumOptions { manifest_format, algorithms }
+        ChecksumOptions { manifest_format, algorithms, ..ChecksumOptions::default() }
     }
 
     #[test]

@@ -6,9 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use netblt_proto::content::{ExtraAttributes, Owner};
 use nix::unistd::{Group, User};
-use rustix::fs::{AtFlags, Gid, Uid};
+use rustix::fs::{AtFlags, Gid, Mode, Uid};
 use rustix::io::Errno;
 
+use crate::checksums::algorithm::{Digests, HashAlgorithms};
 use crate::error::system_message;
 
 /// The namespace that is a user's own.
@@ -28,6 +29,7 @@ struct Unset {
     owners: Option<(u64, Vec<u8>, String)>,
     xattrs: Option<(u64, Vec<u8>, String)>,
     acls: Option<(u64, Vec<u8>, String)>,
+    digests: Option<(u64, Vec<u8>, String)>,
 }
 
 impl Unset {
@@ -46,6 +48,7 @@ impl Unset {
             ("the owner", &self.owners),
             ("extended attributes", &self.xattrs),
             ("the access list", &self.acls),
+            ("the digests in attributes", &self.digests),
         ];
         let line = |what: &str, (count, first, why): &(u64, Vec<u8>, String)| {
             let others = match count {
@@ -80,6 +83,44 @@ impl MetadataWriter {
     /// A time could not be set.
     pub(crate) fn lacks_time(&mut self, name: &[u8], why: Errno) {
         Unset::add(&mut self.unset.times, name, why);
+    }
+
+    /// The digests of a file could not be stored.
+    pub(crate) fn lacks_digests(&mut self, name: &[u8], why: Errno) {
+        Unset::add(&mut self.unset.digests, name, why);
+    }
+
+    /// Stores digests as `shatag` and `cshatag` do it, which check SHA-256: in hexadecimal digits,
+    /// beside the time of modification for which they hold.
+    pub(crate) fn set_digests(
+        &mut self,
+        file: BorrowedFd<'_>,
+        digests: &Digests,
+        algorithms: HashAlgorithms,
+        name: &[u8],
+    ) {
+        let stored = rustix::fs::fstat(file).and_then(|stat| {
+            let time = format!("{:010}.{:09}", stat.st_mtime, stat.st_mtime_nsec);
+            let store = || {
+                for algorithm in algorithms.iter() {
+                    let Some(hex) = digests.hex(algorithm) else { continue };
+                    set(file, format!("user.shatag.{algorithm}").as_bytes(), hex.as_bytes())?;
+                }
+                set(file, b"user.shatag.ts", time.as_bytes())
+            };
+            match store() {
+                // Its owner may not write to it.
+                Err(Errno::ACCESS | Errno::PERM) => {
+                    let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+                    rustix::fs::fchmod(file, mode | Mode::WUSR)?;
+                    let stored = store();
+                    rustix::fs::fchmod(file, mode)?;
+                    stored
+                }
+                stored => stored,
+            }
+        });
+        stored.unwrap_or_else(|error| self.lacks_digests(name, error));
     }
 
     /// The attributes to set before permissions: a file that may not be written gets no attributes,
@@ -204,5 +245,21 @@ mod tests {
             "{lines:?}"
         );
         assert!(metadata.take_unset(shown).is_empty());
+    }
+
+    #[test]
+    fn digests_that_cannot_be_stored_are_counted() {
+        let shown = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        let Ok(file) = std::fs::File::open("/proc/self/comm") else {
+            return crate::skipped::skip("there is no file that takes no attributes");
+        };
+        let mut metadata = MetadataWriter::default();
+        let digests = Digests::of_blake3(&[1; 32]);
+        for name in [b"a", b"b"] {
+            metadata.set_digests(file.as_fd(), &digests, digests.algorithms(), name);
+        }
+        let lines = metadata.take_unset(shown);
+        let said = "the digests in attributes of a and 1 more: ";
+        assert!(lines.len() == 1 && lines[0].starts_with(said), "{lines:?}");
     }
 }

@@ -23,6 +23,7 @@ use rustix::io::Errno;
 
 use netblt_proto::content::{Attributes, Extent, ExtraAttributes, FileRange};
 
+use crate::checksums::algorithm::{Digests, HashAlgorithms};
 use crate::disk::attributes::{FileTimes, KeptAttributes, apply, apply_to_link};
 use crate::disk::commit_latch::CommitLatch;
 use crate::disk::fault_injection::{self, Call};
@@ -496,6 +497,25 @@ impl Store {
             flush::drop_cache(file);
         }
         sparse::digest_of(file, self.range).ok()
+    }
+
+    /// Stores digests in the attributes of a file: that of the slot, or that of the name.
+    pub(crate) fn set_digests(
+        &self,
+        name: &[u8],
+        slot: Option<u64>,
+        digests: &Digests,
+        algorithms: HashAlgorithms,
+    ) {
+        if algorithms.is_empty() {
+            return;
+        }
+        let file = slot.map_or_else(|| self.open_named(name), |slot| self.open_slot(slot));
+        let metadata = &mut *self.metadata.borrow_mut();
+        match file {
+            Ok(file) => metadata.set_digests(file.as_fd(), digests, algorithms, name),
+            Err(error) => metadata.lacks_digests(name, safe_open::errno(error)),
+        }
     }
 
     /// A file of the destination, to be read.

@@ -4,7 +4,7 @@ mod subflows;
 
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use netblt_proto::api::{CloseReason, Event};
@@ -110,13 +110,7 @@ pub(crate) fn receive_via(
 ) -> Result<Summary, Error> {
     let config = proposal(way, options);
     let warn = |warning| observer.warn(&warning);
-    let place = match &destination {
-        Destination::Directory(path) => {
-            let label = options.label.filter(|_| !options.settings.atomic);
-            Some(path.join(kept_name(label.as_ref())))
-        }
-        Destination::File(_) | Destination::Stream(_) => None,
-    };
+    let place = place_of_parts(&destination, options);
     let room = match (&destination, options.wire) {
         (Destination::Directory(path), Wire::Sealed) => {
             let expected = options.expected.as_ref().map(|expected| expected.names.clone());
@@ -183,6 +177,13 @@ pub(crate) fn receive_via(
     }))
 }
 
+/// Where the parts of a broken transfer are kept.
+fn place_of_parts(destination: &Destination, options: &Options) -> Option<PathBuf> {
+    let Destination::Directory(path) = destination else { return None };
+    let label = options.label.filter(|_| !options.settings.atomic);
+    Some(path.join(kept_name(label.as_ref())))
+}
+
 /// Warns of all problems at the disk's side of a transfer.
 fn warn_of(observer: &mut dyn Observer, outcome: &StoreOutcome) {
     for text in &outcome.notes {
@@ -241,7 +242,7 @@ pub(crate) fn writer(
             let expected = options.checksums.expected.clone();
             let expected = expected.map(|list| Expectation::new(list, Some(&path)));
             let writer = writer.listing(manifest, options.on_file.clone());
-            Box::new(writer.hashing(hashes, expected))
+            Box::new(writer.hashing(hashes, expected).storing(options.checksums.stored()))
         }
         (Destination::File(path), Wire::Rfc998) => {
             let mut writer = RawFileWriter::new(&path, overwrite, layout)?;

@@ -90,9 +90,8 @@ pub(crate) fn send_list(
     let transfer_bytes = list.total_bytes();
     let config = announcing(way, options, list);
     let mut own_reader = Some(open_reader(list, &config, options)?);
-    let stock = buffers(options.buffers.count, capacity(&config), 0)?;
+    let mut stock = Some(buffers(options.buffers.count, capacity(&config), 0)?);
     let (mut host, mut peer) = establish::meet(way, options, &config, observer, cancel)?;
-    let mut stock = Some(stock);
     let (mut app, sent) = loop {
         let session = TransferSession::new(&mut *observer, cancel, &config)
             .with_accept_timeout(way.listens(), options.network.wait);

@@ -7,7 +7,7 @@ use std::io;
 use netblt_proto::content::Extent;
 
 use super::incoming::Incoming;
-use crate::checksums::algorithm::Digests;
+use crate::checksums::algorithm::{Digests, HashAlgorithms};
 use crate::checksums::content_hashes::{ContentHashes, FILE_HASH_BYTES};
 use crate::checksums::expectation::Expectation;
 use crate::disk::digest::Subtrees;
@@ -20,13 +20,25 @@ use crate::error::{Error, UNEXPECTED};
 pub(super) struct Checksums {
     hashes: Option<ContentHashes>,
     expected: Option<Expectation>,
+    /// Those that files get as attributes.
+    stored: HashAlgorithms,
     /// Files that are not the ones that are expected.
     unexpected: u64,
 }
 
 impl Checksums {
     pub(super) fn new(hashes: Option<ContentHashes>, expected: Option<Expectation>) -> Self {
-        Self { hashes, expected, unexpected: 0 }
+        Self { hashes, expected, stored: HashAlgorithms::default(), unexpected: 0 }
+    }
+
+    /// Files get these as attributes.
+    pub(super) fn store(&mut self, algorithms: HashAlgorithms) {
+        self.stored = algorithms;
+    }
+
+    /// The digests that files get as attributes.
+    pub(super) fn stored(&self) -> HashAlgorithms {
+        self.stored
     }
 
     /// Whether certain files are expected.

@@ -329,6 +329,7 @@ impl DirectoryWriter {
                 self.finished.add_stored();
                 self.bytes += length;
                 policy.kept += length;
+                self.store_digests(number, true);
             }
             _ if self.atomic && file.refused.is_some() => return Err(self.store.exists(&name)),
             (Some(Found::Stored { slot, length, digest }), Some(claimed)) if digest == claimed => {
@@ -336,36 +337,45 @@ impl DirectoryWriter {
                 self.bytes += length;
                 policy.kept += length;
                 let refused = file.refused.is_some();
-                if !refused
-                    && self.is_expected(number)?
-                    && let Some(policy) = self.policy.as_deref_mut()
-                {
+                if !refused && self.is_expected(number)? {
+                    self.store_digests(number, false);
+                    let Some(policy) = self.policy.as_deref_mut() else { return Ok(()) };
                     let form = Form::Stored;
                     let ready = ReadyFile { number, slot, id, name, times, digest, form };
                     policy.state.complete(ready);
                 }
             }
             (Some(Found::Parts { slot, nodes }), None) => {
-                let open_bytes = OPEN_BYTES + self.checksums.open_bytes();
-                self.table.budget.take(open_bytes).map_err(too_much)?;
-                let extent_bytes = self.layout.buffer_bytes();
-                let subtrees = Subtrees::new(extent_bytes).of_range(self.store.range);
-                let mut subtrees = Box::new(subtrees);
-                let large = |node: &&Node| node.bytes >= u64::from(extent_bytes);
-                for node in nodes.iter().filter(large) {
-                    if !subtrees.adopt(node) {
-                        return Err(Error::Content(NOT_HERE));
-                    }
-                    self.bytes += node.bytes;
-                    policy.kept += node.bytes;
-                }
-                let pieces = PIECE_BYTES * subtrees.pieces() as u64;
-                self.table.budget.take(pieces).map_err(too_much)?;
-                (file.slot, file.subtrees) = (slot, Some(subtrees));
-                policy.opened(number);
+                return self.adopt_parts(number, slot, &nodes);
             }
             _ => return Err(Error::Content(NOT_HERE)),
         }
+        Ok(())
+    }
+
+    /// The parts of a file that are here, in this slot, are the sender's.
+    fn adopt_parts(&mut self, number: u64, slot: u64, nodes: &[Node]) -> Result<(), Error> {
+        let (Some(policy), Some(file)) =
+            (self.policy.as_deref_mut(), self.table.files.get_mut(&number))
+        else {
+            return Err(Error::Content(NOT_HERE));
+        };
+        let open_bytes = OPEN_BYTES + self.checksums.open_bytes();
+        self.table.budget.take(open_bytes).map_err(too_much)?;
+        let extent_bytes = self.layout.buffer_bytes();
+        let mut subtrees = Box::new(Subtrees::new(extent_bytes).of_range(self.store.range));
+        let large = |node: &&Node| node.bytes >= u64::from(extent_bytes);
+        for node in nodes.iter().filter(large) {
+            if !subtrees.adopt(node) {
+                return Err(Error::Content(NOT_HERE));
+            }
+            self.bytes += node.bytes;
+            policy.kept += node.bytes;
+        }
+        let pieces = PIECE_BYTES * subtrees.pieces() as u64;
+        self.table.budget.take(pieces).map_err(too_much)?;
+        (file.slot, file.subtrees) = (slot, Some(subtrees));
+        policy.opened(number);
         Ok(())
     }
 
@@ -377,7 +387,8 @@ impl DirectoryWriter {
         let file = self.table.files.get(&extent.file);
         let near = file.is_some_and(|file| site_of(file.slot) == TOP);
         let empty = extent.kind == Kind::File && extent.length == 0 && !more && near;
-        if !empty || self.atomic || self.store.reads_back || !self.store.flushes_whole {
+        let plain = !self.store.reads_back && self.checksums.stored().is_empty();
+        if !empty || self.atomic || !plain || !self.store.flushes_whole {
             return Form::Stored;
         }
         let name = extent.attributes.as_ref().map_or(&[][..], |attributes| &attributes.name);
@@ -392,9 +403,19 @@ impl DirectoryWriter {
         extent.digest.is_some() && matches!(form, Form::Empty { dressed: true, before: true })
     }
 
+    /// A complete file gets its digests as attributes; `named`: it has its name already.
+    fn store_digests(&mut self, number: u64, named: bool) {
+        let Some(file) = self.table.files.get(&number) else { return };
+        let (Some((id, _)), Some(digests)) = (file.attributes, file.all_digests()) else { return };
+        let name = self.table.names.path(id);
+        let slot = Some(file.slot).filter(|_| !named);
+        self.store.set_digests(&name, slot, &digests, self.checksums.stored());
+    }
+
     /// A file is complete, `bytes` of it just written: it gets its name with the next commit, if it
     /// is the sender's.
     pub(super) fn completed(&mut self, number: u64, bytes: usize, form: Form) {
+        self.store_digests(number, false);
         let (Some(policy), Some(file)) =
             (self.policy.as_deref_mut(), self.table.files.get(&number))
         else {
