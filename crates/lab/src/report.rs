@@ -90,6 +90,13 @@ struct FiguresArgs {
 }
 
 impl FiguresArgs {
+    /// Fails if the page cannot be written, before figures are computed for a minute.
+    fn check(&self) -> Result<(), Failure> {
+        let Some(file) = &self.html else { return Ok(()) };
+        let opened = fs::File::options().append(true).create(true).open(file);
+        opened.map(drop).map_err(|error| failed(file, "write", &error))
+    }
+
     fn write(
         &self,
         page: impl FnOnce() -> String,

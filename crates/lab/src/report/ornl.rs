@@ -22,6 +22,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    args.figures.check()?;
     let tables = tables(THREADS);
     let (beside, neighbours) = (friendliness(THREADS), neighbours(THREADS));
     let json = || {

@@ -24,6 +24,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    args.figures.check()?;
     let tables = tables(&Network::ALL, THREADS);
     let points = losses::points(THREADS);
     let results = future::results(THREADS);

@@ -49,6 +49,14 @@ fn the_kept_page_is_the_one_made_today() {
 }
 
 #[test]
+fn a_page_that_cannot_be_written_is_named_before_anything_is_computed() {
+    for report in ["rfc1030", "ornl"] {
+        let run = Env::new().run(&["report", report, "--json", "--html", "none/page.html"]);
+        assert_eq!(run.exits(11).says("none/page.html: cannot write: ").text(), "");
+    }
+}
+
+#[test]
 #[ignore = "slow: .ci/nightly"]
 fn the_kept_page_of_ornls_review_is_the_one_made_today() {
     let env = Env::new();
