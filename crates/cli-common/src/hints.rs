@@ -16,6 +16,9 @@ pub fn on_error(error: &Error) -> &'static str {
         }
         Error::OutOfReach { .. } => "; check --bind, -4 and -6",
         Error::Memory { .. } => "; use fewer or smaller ones (--memory, --buffers, --buffer-size)",
+        Error::TooManyRemovals { .. } => {
+            "; --max-delete allows more, and -n --max-delete 100% lists them"
+        }
         Error::TooMuch { what: "bytes", .. } => "; --max-size takes more, if the sender says so",
         Error::TooMuch { .. } => "; --max-files takes more",
         Error::Ended(CloseReason::Stalled(_)) => "; a smaller --mtu on both sides would show it",

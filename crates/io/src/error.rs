@@ -65,15 +65,20 @@ pub enum Error {
     },
     /// A mirror would remove more than [`crate::mirror::MirrorSettings::max_delete`] allows.
     #[error(
-        "{removed} of {entries} entries would be removed{}; nothing was changed",
-        if *empty { ", since the source is empty" } else { "" }
+        "{removed} of {entries} entries would be removed, {}; nothing was changed",
+        match empty {
+            true => "since the source is empty".to_owned(),
+            false => format!("and the limit is {limit}"),
+        }
     )]
     TooManyRemovals {
         /// Entries that would be removed.
         removed: u64,
         /// Entries of the destination.
         entries: u64,
-        /// Whether the source has no entries at all.
+        /// The limit, a number or a share.
+        limit: String,
+        /// Whether it is refused because the source has no entries at all.
         empty: bool,
     },
     /// There is too little free space.

@@ -396,6 +396,9 @@ fn the_options_of_a_copy_hold_for_a_mirror() {
     assert!(fs::read_to_string(setting.env.path("near/sums")).expect("a list").contains("a.c"));
     setting.sync(&["-6", "--fallback", "never", "tree", "host:m"]).exits(0);
     setting.sync(&["-q", "-r", "-p", "--delete-after", "-l", "100000", "tree", "host:m"]).exits(0);
+    let stored = ["--store-hash", "host:m", "stored"];
+    // 23: this file system has no such attributes.
+    setting.sync(&stored).exits_with_one_of(&[0, 23]);
     let more = ["--bwlimit", "100000", "--install", "--yes", "tree", "host:n"];
     setting.sync(&more).exits(0);
     same(&setting, "near/tree", "far/m");

@@ -28,7 +28,7 @@ use crate::{hardening, signals};
 
 /// Make a directory the mirror of one on another machine
 ///
-/// As rsync -a: only what differs is sent, compared by size and time, and the mirror gets the
+/// As rsync -rlptH: only what differs is sent, compared by size and time, and the mirror gets the
 /// permissions, times, links and hard links of the source. DST itself becomes like SRC, with or
 /// without a slash at its end (rsync's SRC/ DST/). Nothing is removed without --delete. Files that
 /// were moved are renamed there and not sent again. A mirror that was interrupted is right when it
@@ -67,14 +67,14 @@ pub(crate) struct Args {
 struct MirrorArgs {
     /// Remove what SRC does not have, when everything has arrived
     ///
-    /// Nothing is removed if some of SRC could not be read, or if a file could not be sent.
-    /// Excluded entries stay, see --delete-excluded.
+    /// Nothing is removed if some of SRC could not be read, or if a file did not arrive. Excluded
+    /// entries stay, see --delete-excluded.
     #[arg(long, alias = "delete-after")]
     delete: bool,
     /// The same before the transfer, which needs less space on the disk of DST
     #[arg(long, conflicts_with = "delete")]
     delete_before: bool,
-    /// Remove excluded entries of DST, too
+    /// As --delete, and remove excluded entries of DST, too
     #[arg(long)]
     delete_excluded: bool,
     /// Refuse to remove more: a number of files, links and directories, or a share of those in DST

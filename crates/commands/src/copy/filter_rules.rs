@@ -35,6 +35,10 @@ impl FilterRules {
                 let option = id.replace('_', "-");
                 let text = fs::read(file)
                     .map_err(|error| format!("--{option} {}: {error}", file.display()))?;
+                if text.split(|byte| *byte == b'\n').any(|line| line == b"!") {
+                    let why = "a line of ! alone, which clears rsync's list, is not supported";
+                    return Err(format!("--{option} {}: {why}", file.display()));
+                }
                 found.push((place, Self::lines(&text, include)));
             }
         }

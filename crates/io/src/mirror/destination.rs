@@ -1,7 +1,7 @@
 //! The destination of a mirror: it lists its tree for the source, and makes the changes that need
 //! no data.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use netblt_proto::limits::MAX_FILES;
@@ -16,7 +16,7 @@ use crate::mirror::message::{
     Action, Body, Channel, DirectorySummary, ListPiece, Message, MirrorOutcome, Removal,
     RemovedEntry, send_list, unexpected,
 };
-use crate::mirror::settings::{DeleteTime, MirrorSettings};
+use crate::mirror::settings::{DeleteTime, MaxDelete, MirrorSettings};
 use crate::mirror::source::version_of;
 use crate::mirror::tree::{DirectoryListing, DirectoryWalk, MirrorTree};
 use crate::mirror::tree_writer::TreeWriter;
@@ -31,6 +31,7 @@ pub struct MirrorDestination {
     filter: Filter,
     /// Entries in the tree.
     entries: u64,
+    empty_source: bool,
     removals: Vec<Removal>,
     /// The entries of those in the place of something else, and of the others.
     obstacles: Vec<RemovedEntry>,
@@ -80,6 +81,7 @@ impl MirrorDestination {
             settings: settings.clone(),
             filter,
             entries: 0,
+            empty_source: false,
             removals: Vec::new(),
             obstacles: Vec::new(),
             removed: Vec::new(),
@@ -130,6 +132,7 @@ impl MirrorDestination {
             }
         }
         self.tree.iter_mut().for_each(MirrorTree::finish);
+        self.check_limit()?;
         if !self.settings.dry_run {
             self.prepare(&mut decided)?;
         }
@@ -171,8 +174,10 @@ impl MirrorDestination {
                     outcome.problems.extend(linked.err());
                 }
             }
-            if complete && self.settings.delete == Some(DeleteTime::After) {
-                remove(&writer, &self.removed, outcome);
+            match self.settings.delete {
+                Some(DeleteTime::After) if complete => remove(&writer, &self.removed, outcome),
+                Some(DeleteTime::After) => outcome.kept = self.removed.len() as u64,
+                Some(DeleteTime::Before) | None => {}
             }
             for action in self.actions.iter().rev() {
                 if let Action::Attributes { name, directory, mode, seconds, nanos } = action {
@@ -239,36 +244,66 @@ impl MirrorDestination {
         if !piece.last {
             return Ok(());
         }
+        self.empty_source = empty;
         let Some(tree) = &mut self.tree else { return Err(unexpected().into()) };
         for removal in &self.removals {
             let Ok(Some(entry)) = tree.entry(&removal.name) else { continue };
-            if !tree.has_path(&removal.name, entry.is_directory()) {
+            let directory = entry.is_directory();
+            if !tree.has_path(&removal.name, directory)
+                || removal.obstacle && directory && self.settings.delete.is_none()
+            {
                 return Err(unexpected().into());
             }
-            if removal.obstacle && entry.is_directory() && self.settings.delete.is_none() {
-                return Err(unexpected().into());
-            }
-            let removed = match removal.obstacle {
-                true => &mut self.obstacles,
-                false => &mut self.removed,
-            };
-            let (name, directory) = (removal.name.clone(), entry.is_directory());
-            removed.push(RemovedEntry { name, directory, version: version_of(&entry) });
+            let mut found = vec![(removal.name.clone(), directory, version_of(&entry))];
             if directory {
-                tree.all_beneath(&removal.name, |name, entry| {
-                    let (directory, version) = (entry.is_directory(), version_of(entry));
-                    removed.push(RemovedEntry { name: name.to_vec(), directory, version });
+                let beneath = tree.all_beneath(&removal.name, |name, entry| {
+                    found.push((name.to_vec(), entry.is_directory(), version_of(entry)));
                 })?;
+                // A directory stays with what is no part of the mirror.
+                let stays = |name: &[u8]| {
+                    let mut others = beneath.with_others.iter();
+                    others.any(|other| other == name || is_above(name, other))
+                };
+                found.retain(|(name, directory, _)| !directory || !stays(name));
+                self.outcome.problems.extend(beneath.problems);
             }
+            let list = if removal.obstacle { &mut self.obstacles } else { &mut self.removed };
+            list.extend(found.into_iter().map(|(name, directory, version)| RemovedEntry {
+                name,
+                directory,
+                version,
+            }));
         }
         let all = self.obstacles.iter().chain(&self.removed);
-        let (removed, entries) = (all.clone().count() as u64, self.entries);
-        let limit = self.settings.max_delete;
-        if self.settings.delete.is_some() && !limit.allows(removed, entries, empty) {
-            return Err(Error::TooManyRemovals { removed, entries, empty }.into());
-        }
         let cost = |entry: &RemovedEntry| 150 + 2 * entry.name.len();
         send_list(channel, all.cloned(), cost, Body::Removed)
+    }
+
+    /// No more is removed than the settings allow. What is renamed is not removed.
+    fn check_limit(&self) -> Result<(), Error> {
+        let all = self.obstacles.iter().chain(&self.removed);
+        let names: HashSet<&[u8]> = all.map(|entry| &entry.name[..]).collect();
+        let renamed = self.actions.iter().filter(|action| match action {
+            Action::Rename { from, .. } => names.contains(&from[..]),
+            _ => false,
+        });
+        let removed = (names.len() as u64).saturating_sub(renamed.count() as u64);
+        let (entries, limit) = (self.entries, self.settings.max_delete);
+        if self.settings.delete.is_none() || limit.allows(removed, entries, self.empty_source) {
+            return Ok(());
+        }
+        let empty = self.empty_source && limit == MaxDelete::Tenth;
+        Err(Error::TooManyRemovals { removed, entries, limit: limit.to_string(), empty })
+    }
+
+    fn admit_action(&self, action: &Action) -> Result<(), Error> {
+        match action {
+            Action::Attributes { name, directory, .. } => self.admit(name, *directory),
+            Action::BackUp(name) => self.admit(name, false),
+            Action::Rename { from: one, to: other } | Action::Link { file: one, name: other } => {
+                [one, other].iter().try_for_each(|name| self.admit(name, false))
+            }
+        }
     }
 
     /// A name that the source wants to be changed: it is part of the mirror.
@@ -283,18 +318,19 @@ impl MirrorDestination {
     fn prepare(&mut self, decided: &mut Decided) -> Result<(), Error> {
         let Some(tree) = &self.tree else { return Ok(()) };
         let writer = TreeWriter::new(tree, self.settings.backup_dir.as_deref());
+        decided.problems.append(&mut self.outcome.problems);
         let all = self.obstacles.iter().chain(&self.removed);
         let removed: HashMap<&[u8], bool> =
             all.map(|entry| (&entry.name[..], entry.directory)).collect();
+        self.actions.iter().try_for_each(|action| self.admit_action(action))?;
+        // Entries can be changed in a directory that its owner may not write to. It gets its
+        // permissions at the end.
         for action in &self.actions {
-            match action {
-                Action::Attributes { name, directory, .. } => self.admit(name, *directory)?,
-                Action::BackUp(name) => self.admit(name, false)?,
-                Action::Rename { from: one, to: other }
-                | Action::Link { file: one, name: other } => {
-                    [one, other].iter().try_for_each(|name| self.admit(name, false))?;
-                }
+            if let Action::Attributes { name, directory: true, .. } = action {
+                writer.open_up(name);
             }
+        }
+        for action in &self.actions {
             match action {
                 // Only what was to be removed is renamed.
                 Action::Rename { from, .. } if removed.get(&from[..]) != Some(&false) => {
@@ -337,6 +373,11 @@ fn check(name: &[u8]) -> Result<(), Error> {
     let good = name.is_empty()
         || (netblt_proto::content::check_name(name).is_ok() && !staging::has_ours(name));
     if good { Ok(()) } else { Err(unexpected()) }
+}
+
+/// Whether a name is that of a directory above another one.
+fn is_above(directory: &[u8], name: &[u8]) -> bool {
+    name.strip_prefix(directory).is_some_and(|rest| rest.starts_with(b"/"))
 }
 
 /// No more than a transfer may have.

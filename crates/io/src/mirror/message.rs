@@ -172,6 +172,8 @@ pub struct MirrorOutcome {
     pub renamed: u64,
     /// Names that became hard links.
     pub linked: u64,
+    /// Entries that were to be removed and stay, since not everything arrived.
+    pub kept: u64,
     /// Changes that could not be made, and why.
     pub problems: Vec<String>,
 }

@@ -112,7 +112,8 @@ impl MirrorSource {
         let tree = MirrorTree::open(root, filter, cancel)?
             .with_extras(settings.extras)
             .of_source(settings.follow, modes.clone())
-            .with_digests(digests);
+            .with_digests(digests)
+            .without(settings.backup_dir.clone());
         let (root, settings) = (root.to_owned(), settings.clone());
         Ok(Self { root, tree, settings, modes, problems: Vec::new(), unreadable: false })
     }

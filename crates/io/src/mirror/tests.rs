@@ -89,7 +89,7 @@ impl Trees {
             && !settings.dry_run
         {
             copied = copy(&self.source(), &self.target(), found.selection.clone());
-            source.finish(&mut pipe, found.problems.is_empty())?;
+            source.finish(&mut pipe, found.problems_there.is_empty())?;
         }
         drop(pipe);
         let (decided, outcome) = far.join().expect("it ran")?;
@@ -272,7 +272,10 @@ fn too_many_removals_are_refused_and_nothing_is_changed() {
     trees.write("source/new", "n", 100);
     let before = trees.state("target");
     let error = trees.mirror(&deleting()).expect_err("refused").to_string();
-    assert_eq!(error, "20 of 21 entries would be removed; nothing was changed");
+    assert_eq!(
+        error,
+        "20 of 21 entries would be removed, and the limit is 10%; nothing was changed"
+    );
     assert_eq!(trees.state("target"), before);
     let all = MirrorSettings { max_delete: MaxDelete::Percent(100), ..deleting() };
     trees.mirror_whole(&all);
@@ -471,4 +474,71 @@ fn a_source_that_asks_for_more_than_it_may_is_refused() {
         assert!(error.contains("unexpected message of a mirror"), "{error}");
         assert!(trees.target().join("a").exists());
     }
+}
+
+#[test]
+fn what_is_renamed_does_not_count_as_removed() {
+    let trees = Trees::new();
+    for number in 0..30 {
+        trees.write(&format!("source/new/{number}"), &format!("content {number}"), 100 + number);
+        trees.write(&format!("target/old/{number}"), &format!("content {number}"), 100 + number);
+    }
+    let done = trees.mirror_whole(&deleting());
+    assert_eq!((done.outcome.renamed, done.outcome.removed), (30, 1));
+}
+
+#[test]
+fn a_directory_with_excluded_files_is_not_counted_and_stays() {
+    let trees = Trees::new();
+    trees.both(&[("a", "x", 100)]);
+    for number in 0..15 {
+        trees.write(&format!("target/d{number}/e/x.o"), "x", 100);
+    }
+    trees.write("target/d0/gone", "x", 100);
+    let filter = vec![FilterRule { include: false, pattern: b"*.o".to_vec() }];
+    let settings = MirrorSettings { filter, itemize: true, ..deleting() };
+    let done = trees.mirror(&settings).expect("mirrored");
+    assert_eq!((&done.lines[..], done.outcome.removed), (&["*deleting d0/gone".to_owned()][..], 1));
+    assert!(trees.target().join("d0/e/x.o").exists());
+    assert_eq!(trees.mirror(&settings).expect("mirrored").lines, Vec::<String>::new());
+}
+
+#[test]
+fn the_source_has_no_part_in_the_directory_of_backups() {
+    let trees = Trees::new();
+    trees.both(&[("a", "old", 100)]);
+    trees.write("source/a", "new!", 200);
+    trees.write("source/.old/a", "not a backup", 100);
+    let settings = MirrorSettings { backup_dir: Some(b".old".to_vec()), ..deleting() };
+    assert_eq!(trees.mirror(&settings).expect("mirrored").copied, ["a"]);
+    let kept = fs::read_to_string(trees.target().join(".old/a")).expect("read");
+    assert_eq!(kept, "old");
+}
+
+#[test]
+fn a_directory_that_may_not_be_written_to_is_opened_up() {
+    let trees = Trees::new();
+    trees.both(&[("ro/a", "x", 100)]);
+    for root in [trees.source(), trees.target()] {
+        fs::set_permissions(root.join("ro"), fs::Permissions::from_mode(0o555)).expect("set");
+    }
+    let ours = trees.source().join("ro");
+    fs::set_permissions(&ours, fs::Permissions::from_mode(0o755)).expect("set");
+    fs::remove_file(ours.join("a")).expect("removed");
+    trees.write("source/ro/b", "y", 100);
+    fs::set_permissions(&ours, fs::Permissions::from_mode(0o555)).expect("set");
+    trees.mirror_whole(&deleting());
+}
+
+#[test]
+fn something_that_cannot_be_sent_keeps_no_removal_back() {
+    let trees = Trees::new();
+    trees.both(&[("a", "x", 100)]);
+    trees.write("target/gone", "x", 100);
+    let pipe = trees.source().join("pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).expect("made");
+    let done = trees.mirror(&deleting()).expect("mirrored");
+    assert_eq!((done.problems.len(), done.outcome.removed), (1, 1));
+    assert!(!trees.target().join("gone").exists());
 }

@@ -59,6 +59,16 @@ struct LinkedFiles {
 pub(crate) struct DirectoryListing {
     pub(crate) entries: Vec<TreeEntry>,
     pub(crate) problems: Vec<String>,
+    /// Whether something in it is no part of the tree.
+    pub(crate) has_others: bool,
+}
+
+/// What a walk beneath a directory has found besides entries.
+#[derive(Debug, Default)]
+pub(crate) struct Beneath {
+    /// Directories that hold something that is no part of the tree.
+    pub(crate) with_others: Vec<Vec<u8>>,
+    pub(crate) problems: Vec<String>,
 }
 
 impl MirrorTree {
@@ -150,7 +160,7 @@ impl MirrorTree {
         for leaf in leaves {
             let full = joined(name, &leaf);
             match self.examine(&handle, &leaf, &full) {
-                Ok(None) => {}
+                Ok(None) => listing.has_others = true,
                 Ok(Some((entry, stat))) => {
                     let entry = match &mut known {
                         Some(known) => known.complete(&handle, entry, &stat),
@@ -181,7 +191,7 @@ impl MirrorTree {
         &mut self,
         name: &[u8],
         mut found: impl FnMut(&[u8], &TreeEntry),
-    ) -> Result<(), Error> {
+    ) -> Result<Beneath, Error> {
         // They are not asked for in the order of a walk.
         let digests = self.digests.take();
         let walked = self.walk_beneath(name, &mut found);
@@ -193,8 +203,8 @@ impl MirrorTree {
         &mut self,
         name: &[u8],
         found: &mut impl FnMut(&[u8], &TreeEntry),
-    ) -> Result<(), Error> {
-        let mut directories = vec![name.to_vec()];
+    ) -> Result<Beneath, Error> {
+        let (mut beneath, mut directories) = (Beneath::default(), vec![name.to_vec()]);
         while let Some(directory) = directories.pop() {
             let listing = self.list(&directory)?;
             for entry in listing.entries.iter().rev().filter(|entry| entry.is_directory()) {
@@ -203,8 +213,12 @@ impl MirrorTree {
             for entry in &listing.entries {
                 found(&joined(&directory, &entry.name), entry);
             }
+            beneath.problems.extend(listing.problems);
+            if listing.has_others {
+                beneath.with_others.push(directory);
+            }
         }
-        Ok(())
+        Ok(beneath)
     }
 
     fn open_directory(&self, name: &[u8]) -> io::Result<OwnedFd> {

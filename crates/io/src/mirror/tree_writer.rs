@@ -149,7 +149,7 @@ impl<'a> TreeWriter<'a> {
         match self.try_set_attributes(name, directory, mode, time) {
             // It was removed, or never came, which was reported.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            done => self.said(name, "cannot get its attributes", done),
+            done => self.said(name, "its permissions and its time cannot be set", done),
         }
     }
 
@@ -178,6 +178,19 @@ impl<'a> TreeWriter<'a> {
         }
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         Ok(rustix::fs::utimensat(&parent, OsStr::from_bytes(leaf), &times, flags)?)
+    }
+
+    /// Lets the owner change the entries of a directory. Where that fails, so will the changes.
+    pub(crate) fn open_up(&self, name: &[u8]) {
+        let open = || {
+            let directory = match name {
+                b"" => self.root().try_clone_to_owned()?,
+                name => safe_open::open(self.root(), name, OFlags::PATH | OFlags::DIRECTORY)?,
+            };
+            let mode = rustix::fs::fstat(&directory)?.st_mode & 0o777;
+            if mode & 0o700 == 0o700 { Ok(()) } else { self.set_mode(&directory, mode | 0o700) }
+        };
+        let _: io::Result<()> = open();
     }
 
     /// Sets permissions, and keeps the bits beyond those.

@@ -243,7 +243,8 @@ impl Agent {
         if found.keeps_removals {
             self.send(&AgentMessage::Warning(KEEPS_REMOVALS.to_owned()))?;
         }
-        let mut skipped = found.problems.len() as u64;
+        let (mut skipped, mut complete) =
+            (found.problems.len() as u64, found.problems_there.is_empty());
         if meeting.start.dry_run {
             return Ok(skipped);
         }
@@ -251,8 +252,8 @@ impl Agent {
             selection.allow_changes = allow_changes;
             let sent = self.meet_and_transfer(AgentRole::Send(selection), meeting, options)?;
             skipped += sent.skipped;
+            complete &= sent.skipped == 0;
         }
-        let complete = skipped == 0 && found.problems_there.is_empty();
         source.wait_and_finish(channel, complete)?;
         Ok(skipped)
     }

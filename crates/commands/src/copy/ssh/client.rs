@@ -12,7 +12,7 @@ use std::sync::mpsc::{TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netblt::mirror::{MirrorDestination, MirrorSettings, MirrorSource};
+use netblt::mirror::{MirrorDestination, MirrorOutcome, MirrorSettings, MirrorSource};
 use netblt::net::addresses::own_addresses;
 use netblt::{
     Carried, Destination, Error, Expected, LimitedBy, Observer, Options, Progress, Rendezvous,
@@ -39,7 +39,7 @@ use crate::copy::ssh::tunnel::Tunnel;
 use crate::exit::{Code, Failure};
 use crate::host::Host;
 use crate::reporter::{self, Reporter};
-use crate::{control, selection_args, signals};
+use crate::{control, selection_args, signals, units};
 
 /// How long UDP is tried.
 pub(crate) const TRY: Duration = Duration::from_millis(2500);
@@ -273,10 +273,11 @@ impl CopyClient<'_> {
             report.warn(KEEPS_REMOVALS);
         }
         let there = std::mem::take(&mut found.problems_there);
-        let mut skipped = found.problems.len() as u64 + self.warn_of_changes(&there, report);
+        let failed_there = self.warn_of_changes(&there, report);
+        let mut skipped = found.problems.len() as u64 + failed_there;
         report.changes(&found.changes, true, args.dry_run)?;
         if args.dry_run {
-            return Ok(None);
+            return end_of_list(skipped);
         }
         let mut summary = match found.selection {
             Some(mut selection) => {
@@ -286,10 +287,11 @@ impl CopyClient<'_> {
             }
             None => nothing_to_transfer(),
         };
-        let complete = skipped + summary.skipped == 0;
+        let complete = summary.skipped == 0 && failed_there == 0;
         let link = &mut self.link;
         let outcome = source.finish(&mut ClientChannel { link, report }, complete)?;
         skipped += self.warn_of_changes(&outcome.problems, report);
+        warn_of_kept(&outcome, report);
         summary.skipped += skipped;
         report.mirrored(&outcome, found.unchanged);
         Ok(Some(summary))
@@ -312,7 +314,7 @@ impl CopyClient<'_> {
         report.changes(&decided.changes, false, args.dry_run)?;
         let mut problems = decided.problems;
         if args.dry_run {
-            return Ok(None);
+            return end_of_list(problems.len() as u64);
         }
         let mut summary = match decided.transfer {
             true => {
@@ -324,7 +326,8 @@ impl CopyClient<'_> {
         let link = &mut self.link;
         let outcome = destination.report_and_finish(&mut ClientChannel { link, report })?;
         problems.extend(outcome.problems.iter().cloned());
-        problems.iter().for_each(|text| report.warn(&format!("left out {text}")));
+        problems.iter().for_each(|text| report.warn(text));
+        warn_of_kept(&outcome, report);
         summary.skipped += problems.len() as u64;
         report.mirrored(&outcome, decided.unchanged);
         Ok(Some(summary))
@@ -333,7 +336,7 @@ impl CopyClient<'_> {
     /// Warns of changes that the agent could not make. Returns their number.
     fn warn_of_changes(&self, problems: &[String], report: &mut Reporter) -> u64 {
         for text in problems {
-            report.warn(&self.link.with_host(&format!("left out {text}")));
+            report.warn(&self.link.with_host(text));
         }
         problems.len() as u64
     }
@@ -702,6 +705,23 @@ impl CopyClient<'_> {
                 copied.map_err(|failure| unless_stopped(failure, ended, kept.as_deref()))
             }
         }
+    }
+}
+
+/// The end of a dry run that has printed its list.
+fn end_of_list(skipped: u64) -> Result<Option<Summary>, Failure> {
+    match skipped {
+        0 => Ok(None),
+        _ => {
+            Err(Failure { silent: true, ..Failure::new(Code::Partial, "not all can be mirrored") })
+        }
+    }
+}
+
+fn warn_of_kept(outcome: &MirrorOutcome, report: &mut Reporter) {
+    if outcome.kept > 0 {
+        let kept = units::show_count(outcome.kept);
+        report.warn(&format!("{kept} entries stay, since not everything arrived"));
     }
 }
 
