@@ -18,7 +18,7 @@ use crate::cancel::Cancel;
 use crate::disk::safe_open;
 use crate::home;
 use crate::mirror::entry::{EntryKind, TreeEntry};
-use crate::mirror::tree::{hash_file, order};
+use crate::mirror::names::order;
 
 const TITLE: &[u8] = b"netblt digests 1\n";
 /// A file that changed so shortly before it was read may change again within the resolution of
@@ -245,6 +245,24 @@ fn read_number(input: &mut impl Read) -> io::Result<u64> {
     let mut number = [0; 8];
     input.read_exact(&mut number)?;
     Ok(u64::from_be_bytes(number))
+}
+
+/// BLAKE3 of an open file, read in large pieces.
+pub(crate) fn hash_file(file: &File, cancel: &Cancel) -> io::Result<[u8; 32]> {
+    use std::io::Read as _;
+    let (mut hasher, mut piece) = (blake3::Hasher::new(), vec![0; 1 << 20]);
+    let mut file = file;
+    loop {
+        match file.read(&mut piece) {
+            Ok(0) => return Ok(*hasher.finalize().as_bytes()),
+            Ok(read) => drop(hasher.update(piece.get(..read).unwrap_or_default())),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if cancel.is_cancelled() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+    }
 }
 
 #[cfg(test)]

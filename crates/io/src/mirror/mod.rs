@@ -17,6 +17,7 @@ mod digest_cache;
 mod entry;
 mod filter;
 mod message;
+mod names;
 mod settings;
 mod source;
 #[cfg(test)]

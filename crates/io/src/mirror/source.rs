@@ -19,8 +19,9 @@ use crate::mirror::message::{
     Action, Body, Channel, DirectorySummary, ListPiece, Message, MirrorOutcome, Removal,
     RemovedEntry, Version, receive_list, send_list, unexpected,
 };
+use crate::mirror::names::{joined, order};
 use crate::mirror::settings::MirrorSettings;
-use crate::mirror::tree::{DirectoryWalk, MirrorTree, joined, order};
+use crate::mirror::tree::{DirectoryWalk, MirrorTree};
 use crate::options::{Modes, NameFilter, Selection};
 
 /// Directories in one request for their entries.
@@ -349,7 +350,7 @@ impl MirrorSource {
                 }
             }
             (_, EntryKind::Directory) if self.settings.delete.is_none() => {
-                self.leave_out(&name, "a directory is in its place, which --delete would remove");
+                self.leave_out(&name, "a directory is in its place");
             }
             _ => {
                 decisions.removals.push(Removal { name: name.clone(), obstacle: true });

@@ -15,9 +15,10 @@ use crate::cancel::Cancel;
 use crate::disk::extras::{self, Accounts};
 use crate::disk::{safe_open, staging};
 use crate::error::{Error, file_error, system_message};
-use crate::mirror::digest_cache::DigestCache;
+use crate::mirror::digest_cache::{DigestCache, hash_file};
 use crate::mirror::entry::{EntryKind, Short, TreeEntry, digest_of, hash_of, shortened};
 use crate::mirror::filter::Filter;
+use crate::mirror::names::joined;
 use crate::options::Modes;
 use crate::settings::Extras;
 
@@ -421,16 +422,6 @@ impl DirectoryWalk {
     }
 }
 
-/// The order of directories in a walk.
-pub(crate) fn order(one: &[u8], other: &[u8]) -> std::cmp::Ordering {
-    one.split(|byte| *byte == b'/').cmp(other.split(|byte| *byte == b'/'))
-}
-
-/// The name of an entry of a directory.
-pub(crate) fn joined(directory: &[u8], leaf: &[u8]) -> Vec<u8> {
-    if directory.is_empty() { leaf.to_vec() } else { [directory, b"/", leaf].concat() }
-}
-
 /// The names in a directory, sorted.
 fn leaves(handle: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
     let mut leaves = Vec::new();
@@ -442,22 +433,4 @@ fn leaves(handle: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
     }
     leaves.sort_unstable();
     Ok(leaves)
-}
-
-/// BLAKE3 of an open file, read in large pieces.
-pub(crate) fn hash_file(file: &File, cancel: &Cancel) -> io::Result<[u8; 32]> {
-    use std::io::Read as _;
-    let (mut hasher, mut piece) = (blake3::Hasher::new(), vec![0; 1 << 20]);
-    let mut file = file;
-    loop {
-        match file.read(&mut piece) {
-            Ok(0) => return Ok(*hasher.finalize().as_bytes()),
-            Ok(read) => drop(hasher.update(piece.get(..read).unwrap_or_default())),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-        if cancel.is_cancelled() {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-    }
 }

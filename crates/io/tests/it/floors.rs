@@ -119,6 +119,9 @@ fn each_folder_imports_only_lower_ones() {
             "serve" => other.starts_with("bench::"),
             "transfer" => ["serve::", "bench::"].iter().any(|wing| other.starts_with(wing)),
             "bench" => ["serve::", "disk::"].iter().any(|wing| other.starts_with(wing)),
+            "mirror" => ["serve::", "transfer::", "bench::", "net::"]
+                .iter()
+                .any(|wing| other.starts_with(wing)),
             "keys" => !other.starts_with("keys::") && other.contains("::"),
             // The options of a transfer name algorithms and lists.
             _ => !other.starts_with("checksums::") && other.contains("::"),
