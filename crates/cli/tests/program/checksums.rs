@@ -492,3 +492,18 @@ fn a_file_system_without_attributes_is_named_once() {
     assert!(said.contains("of from/a and 2 more: "), "{said}");
     assert_eq!(env.names("to/from"), ["a", "b", "c"]);
 }
+
+#[test]
+fn a_copy_by_ssh_is_compared_with_a_list_and_its_digests_are_stored() {
+    let setting = Setting::new();
+    setting.put("far/f", b"a");
+    setting.put("near/list", b"0cc175b9c0f1b6a831c399e269772661  f\n");
+    let options = ["--expect", "list", "--store-hash", "--hash", "md5"];
+    // 23: this file system has no such attributes.
+    setting.cp(&[&options[..], &["host:f", "."]].concat()).exits_with_one_of(&[0, 23]);
+    assert_eq!(fs::read(setting.env.path("near/f")).expect("read"), b"a");
+    setting.put("near/list", b"00000000000000000000000000000000  f\n");
+    fs::remove_file(setting.env.path("near/f")).expect("removed");
+    setting.cp(&["--expect", "list", "host:f", "."]).exits(65);
+    assert!(!setting.env.path("near/f").exists());
+}
